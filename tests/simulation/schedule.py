@@ -88,7 +88,7 @@ class Outcome:
 
 
 #: The modules that add to the tables below when they are imported.
-_MODULES: tuple[str, ...] = ("today",)
+_MODULES: tuple[str, ...] = ("today", "replica_scene", "mutations")
 
 #: What can be simulated, by name, and what share of seeds it has.
 SCENES: dict[str, tuple[Callable[[World], Scene], int]] = {}

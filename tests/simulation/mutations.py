@@ -1,0 +1,308 @@
+"""Rules of replication, each with what breaks it, and within how many seeds that is found."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from schedule import MUTATIONS, Mutation
+
+from hermes.protocol.record_batches import HEADER_BYTES, decode_header
+from hermes.replication import following, replica, state
+from hermes.replication.electing import Electing
+from hermes.replication.following import Cut, Following
+from hermes.replication.leading import Leading, Progress
+from hermes.replication.messages import Diverging, LogEnds, Records
+from hermes.replication.replica import Replica
+
+_Patch = tuple[Any, str, Any]
+
+
+def _mutation(name: str, seeds: int, rule: str, *patches: _Patch) -> None:
+    @contextmanager
+    def broken() -> Iterator[None]:
+        with ExitStack() as stack:
+            for where, what, instead in patches:
+                stack.enter_context(patch.object(where, what, instead))
+            yield
+
+    MUTATIONS[name] = Mutation(rule, "replicas", seeds, broken)
+
+
+# -- cuts, and what a fetch says ------------------------------------------------------------------
+
+_fetch, _answered = Following.fetch, Following.answered
+
+
+def _fetch_noting(self: Any, ends: LogEnds, last_epoch: int, high_watermark: int) -> Any:
+    self.watermark = high_watermark
+    return _fetch(self, ends, last_epoch, high_watermark)
+
+
+def _cut_to_watermark(self: Any, token: int, answer: Any, ends: LogEnds, epochs: Any) -> Any:
+    found = _answered(self, token, answer, ends, epochs)
+    is_first = not hasattr(self, "has_answer")
+    self.has_answer = True
+    if is_first and isinstance(answer, Records) and ends.start <= self.watermark < ends.end:
+        return Cut(self.watermark)
+    return found
+
+
+_mutation(
+    "trunc_hw",
+    20,
+    "A follower cuts where histories part, never to its watermark",
+    (Following, "fetch", _fetch_noting),
+    (Following, "answered", _cut_to_watermark),
+)
+
+
+def _answered_hastily(self: Any, *rest: Any) -> Any:
+    found = _answered(self, *rest)
+    if isinstance(found, following.Append):
+        self.written()
+    return found
+
+
+_mutation(
+    "unflushed",
+    10,
+    "A follower fetches only when all that it has is on its disk",
+    (Following, "answered", _answered_hastily),
+    (
+        Following,
+        "fetch",
+        lambda self, ends, *rest: _fetch(self, ends._replace(flushed_end=ends.end), *rest),
+    ),
+)
+
+
+def _answered_twice(self: Any, token: int, answer: Any, ends: LogEnds, epochs: Any) -> Any:
+    if isinstance(answer, Diverging):
+        return self._parted(answer, ends, epochs)
+    return _answered(self, token, answer, ends, epochs)
+
+
+_mutation(
+    "any_answer",
+    400,
+    "An answer counts once, for the fetch under way",
+    (Following, "answered", _answered_twice),
+)
+
+
+def _answered_while_leading(self: Any, *rest: Any) -> Any:
+    found = None if self.following is None else self.following.answered(*rest)
+    if isinstance(found, Cut | following.Restart):
+        self.following = None
+    return found
+
+
+_mutation(
+    "cut_while_elected",
+    600,
+    "Who is cutting its log doesn't become leader",
+    (Replica, "answered", _answered_while_leading),
+)
+_judge = Leading.judge
+
+
+def _judge_by_offset(self: Any, fetch: Any, life: Any, ends: LogEnds, epochs: Any) -> Any:
+    found = _judge(self, fetch, life, ends, epochs)
+    is_same = isinstance(found, following.StartsLater) and fetch.offset == ends.start
+    return None if is_same else found
+
+
+_mutation(
+    "before_start",
+    2000,
+    "Of what was before the leader's start nobody keeps what can't be told to be the same",
+    (Leading, "judge", _judge_by_offset),
+)
+
+
+def _unchecked(data: Any, end: int, last_epoch: int, epoch: int) -> Any:
+    found, position = [], 0
+    while len(data) - position >= HEADER_BYTES:
+        header = decode_header(data, position)
+        position += header.size_bytes
+        if position <= len(data):
+            found.append(header)
+    return found
+
+
+_mutation(
+    "unchecked",
+    300,
+    "A follower checks every byte, and the order of what comes",
+    (following, "check_batches", _unchecked),
+)
+
+# -- what a leader counts -------------------------------------------------------------------------
+
+_mutation(
+    "no_epoch_start",
+    50,
+    "A replica joins once it has what the epoch began with",
+    (Leading, "_has_all_committed", lambda self, known: known.end >= self.high_watermark),
+)
+
+
+def _only_proposed(self: Any) -> Any:
+    return self.state.isr if self._proposed is None else self._proposed
+
+
+_mutation(
+    "shrink_early",
+    10,
+    "Who is being taken out counts until that is certain",
+    (Leading, "largest_isr", property(_only_proposed)),
+)
+_mutation(
+    "expand_late",
+    400,
+    "Who is being taken in counts from then on",
+    (Leading, "largest_isr", property(lambda self: self.state.isr)),
+)
+_fetched = Leading.fetched
+
+
+def _fetched_by_any_life(self: Any, fetch: Any, end: int, now: float) -> None:
+    known = self.followers.get(fetch.broker_id)
+    if known is not None:
+        known.life = fetch.life
+    _fetched(self, fetch, end, now)
+
+
+_mutation(
+    "ack_kept",
+    2000,
+    "What a former life had counts no more",
+    (Leading, "fetched", _fetched_by_any_life),
+)
+
+
+def _refusal_of_any_life(self: Any, fetch: Any, life: Any) -> Any:
+    return _refusal_of(self, fetch, fetch.life)
+
+
+def _join_in_any_life(self: Any, follower: int, lives: Any, now: float) -> bool:
+    known: Progress | None = self.followers.get(follower)
+    return known is not None and self._has_all_committed(known)
+
+
+_refusal_of = Leading._refusal_of
+_mutation(
+    "old_life",
+    1000,
+    "Only the registered life of a follower counts",
+    (Leading, "_refusal_of", _refusal_of_any_life),
+    (Leading, "_may_join", _join_in_any_life),
+)
+_mutation(
+    "unfenced",
+    2000,
+    "A fetch in another epoch than the leader's isn't served",
+    (
+        Leading,
+        "_refusal_of",
+        lambda self, fetch, life: _refusal_of(self, fetch._replace(epoch=self.epoch), life),
+    ),
+)
+_mutation(
+    "too_few",
+    10,
+    "Nothing is committed while too few replicas are in sync",
+    (Leading, "has_enough", property(lambda self: True)),
+)
+_mutation(
+    "end_early",
+    50,
+    "Nobody is told of an end before what earlier epochs committed is known",
+    (Leading, "is_end_known", property(lambda self: True)),
+)
+_mutation(
+    "unconfirmed",
+    500,
+    "A leader answers only while nobody else can lead",
+    (Leading, "is_confirmed", lambda self, now, *, has_lease: True),
+)
+
+# -- who leads, and who has everything ------------------------------------------------------------
+
+
+def _due_for_anyone(self: Any, found: Any, lives: Any, refusals: Any, now: float) -> Any:
+    is_led = found.leader in lives and not refusals.is_gone(found.leader)
+    return None if is_led else now
+
+
+_mutation(
+    "anyone",
+    50,
+    "Only an in-sync replica becomes leader",
+    (Electing, "due_at", _due_for_anyone),
+    (replica, "led_by", state.unclean),
+)
+_mutation(
+    "same_epoch",
+    100,
+    "A new life of the leader begins a new epoch",
+    (
+        state.PartitionState,
+        "is_led_by",
+        lambda self, broker_id, life: self.leader == broker_id,
+    ),
+)
+_mutation(
+    "same_opening",
+    100,
+    "A leader whose log was out of service begins a new epoch",
+    (Replica, "_may_append_in", lambda self, state: True),
+)
+_opened = Replica.opened
+_mutation(
+    "wiped_stays",
+    200,
+    "Who has another directory isn't in sync any more",
+    (Replica, "opened", lambda self, *, is_whole: _opened(self, is_whole=True)),
+)
+
+
+def _forfeited_in_place(found: state.PartitionState, broker_id: int) -> state.PartitionState:
+    return state.left(found, broker_id)
+
+
+_mutation(
+    "same_epoch_after_loss",
+    2000,
+    "Who has lost its copy begins an epoch in which nothing of it was counted",
+    (replica, "forfeited", _forfeited_in_place),
+)
+_learned = Replica.learned
+
+
+def _learned_anyhow(self: Any, found: Any, version: int, lives: Any) -> None:
+    self._version = -1
+    _learned(self, found, version, lives)
+
+
+_mutation(
+    "old_read",
+    2000,
+    "What was read earlier never replaces what was read later",
+    (Replica, "learned", _learned_anyhow),
+)
+_close_epoch = Replica._close_epoch
+
+
+def _close_silently(self: Any) -> None:
+    _close_epoch(self)
+    self._has_ended = False
+
+
+_mutation(
+    "unheard",
+    50,
+    "Who waits hears when leadership ends",
+    (Replica, "_close_epoch", _close_silently),
+)

@@ -1,0 +1,259 @@
+"""A replicated partition of three brokers, with whatever befalls them, and who produces to it."""
+
+from itertools import count
+from random import Random
+
+from coordination import Coordination
+from disks import Disk
+from invariants import Batch, Copy, Invariants
+from machines import Machine
+from network import Network
+from replicas import TOPIC, TOPIC_ID, Cluster, ReplicaBroker
+from schedule import SCENES
+from troubles import Rates, Troubles
+from world import World
+
+from hermes.coordination.replicas import ReplicaTree
+from hermes.coordination.topic_tree import TopicTree
+from hermes.protocol.records import Record, encode_batch
+from hermes.replication.leading import LeaderSettings
+from hermes.replication.state import TopicReplicas, first_state
+from hermes.storage import LogSettings
+
+BROKERS = (1, 2, 3)
+
+#: How often what only replicas meet comes in a second, at a wildness of 1.
+_USUAL = {"suspicion": 0.3, "leaving": 0.15, "stop": 0.1, "deletion": 0.3}
+
+
+class ReplicatedPartition:
+    """As `schedule.Scene`."""
+
+    busy_us = 5_000_000
+    calm_us = 6_000_000
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rates = Rates.drawn(world)
+        rates = self.rates
+        if rates.of.get("wipe"):
+            rates.of["wipe"] *= 10  # each costs one schedule little, and tries many rules
+        self.chance: Random = world.child("partition")
+        self.network = Network(world, late=rates.late, lost=rates.lost, doubled=rates.doubled)
+        self.coordination = Coordination(
+            world, self.network, lost=rates.unanswered, lagging=rates.lagging
+        )
+        drift = rates.drift
+        machines = {
+            each: Machine(world, f"broker {each}", 1 + drift * (self.chance.random() - 0.5) * 2)
+            for each in BROKERS
+        }
+        disks = {each: Disk(machine) for each, machine in machines.items()}
+        self.invariants = Invariants(world, self.coordination.server.tree.nodes, TOPIC)
+        self.invariants.copies = {each: Copy() for each in BROKERS}
+        self.settings = LeaderSettings(
+            min_insync=self.chance.choice((1, 2, 2)),
+            lag_seconds=self.chance.choice((0.8, 1.5, 3.0)),
+        )
+        segment_bytes = self.chance.choice((200, 600, 5000))
+        self.cluster = Cluster(
+            world,
+            self.network,
+            self.coordination,
+            self.invariants,
+            self.settings,
+            LogSettings(segment_bytes, format="kafka"),
+            machines,
+            disks,
+            {},
+            count(1),
+            world.child("messages"),
+        )
+        self.troubles = _Troubles(self, disks)
+        self.acknowledged = 0
+        self.refused = 0
+        self._produce_us = self.chance.choice((25_000, 70_000, 180_000))
+        self._is_calm = False
+        self._numbers = count()
+
+    @property
+    def elections(self) -> int:
+        return self.invariants.elections
+
+    @property
+    def cuts(self) -> int:
+        return self.invariants.cut_count
+
+    def begin(self) -> None:
+        session = self.coordination.server.session()
+        TopicTree(session).prepare()
+        tree = ReplicaTree(session)
+        tree.prepare()
+        tree.create(TOPIC, TopicReplicas(TOPIC_ID, (first_state(BROKERS, {}),)))
+        for each in BROKERS:
+            self.cluster.start(each)
+        self.troubles.start()
+        for kind, usual in _USUAL.items():
+            rate = usual * self.rates.wildness * self.chance.expovariate(1.0)
+            if rate and self.chance.random() < 0.5:
+                self._plan(kind, rate)
+        self.world.at(100_000, self._produce)
+        self.world.at(100_000, self._ask)
+
+    # -- clients ----------------------------------------------------------------------------------
+
+    def _leader(self) -> ReplicaBroker | None:
+        """Who leads for all a client knows; at times somebody else, who may think so."""
+        state = self.invariants.state
+        if state is None or self.chance.random() < 0.1:
+            return self.cluster.brokers[self.chance.choice(BROKERS)]
+        return self.cluster.brokers.get(state.leader)
+
+    def _produce(self) -> None:
+        if self._is_calm:
+            return
+        self.world.at(int(self._produce_us * self.chance.expovariate(1.0)) + 1, self._produce)
+        broker = self._leader()
+        if broker is not None and not broker.process.is_dead:
+            broker.process.run(self._send, broker)
+
+    def _send(self, broker: ReplicaBroker) -> None:
+        number = next(self._numbers)
+        records = [
+            Record(each, self.world.now_us // 1000, None, b"%d" % number)
+            for each in range(self.chance.choice((1, 1, 1, 2, 3)))
+        ]
+        sent: list[Batch] = []
+
+        def answer(is_kept: bool) -> None:
+            if is_kept:
+                self.acknowledged += 1
+                self.invariants.acknowledged(broker, sent[0])
+
+        if broker.produce(encode_batch(records), answer):
+            sent.append(self.invariants.copies[broker.broker_id].batches[-1])
+        else:
+            self.refused += 1
+
+    def _ask(self) -> None:
+        self.world.at(50_000, self._ask)
+        broker = self.cluster.brokers[self.chance.choice(BROKERS)]
+        if not broker.process.is_dead:
+            broker.process.run(self._ask_end, broker)
+
+    def _ask_end(self, broker: ReplicaBroker) -> None:
+        leading, state = broker.replica.leading, self.invariants.state
+        end = broker.end_for_readers()
+        if end is None or leading is None or state is None:
+            return
+        if leading.epoch == state.epoch:
+            if end < self.invariants.shown_end:
+                shown = self.invariants.shown_end
+                self.world.breaks(f"{broker.process} says {end} is the end, and {shown} was shown")
+            return
+        # Another leads, which this one doesn't know: not for longer than it may trust what it has.
+        late = (self.world.now_us - self.invariants.state_since_us) / 1e6
+        if late > self.settings.trust_seconds * 1.2 + 0.1:
+            self.world.breaks(f"{broker.process} answers {late:.1f} s after its epoch was over")
+
+    # -- troubles ---------------------------------------------------------------------------------
+
+    def _plan(self, kind: str, rate: float) -> None:
+        self.world.at(int(self.chance.expovariate(rate) * 1e6), self._come, kind, rate)
+
+    def _come(self, kind: str, rate: float) -> None:
+        if self._is_calm:
+            return
+        self._plan(kind, rate)
+        broker = self.cluster.brokers[self.chance.choice(BROKERS)]
+        process = broker.process
+        if not self.world.fault(f"{kind} of {process}") or process.is_dead or process.is_paused:
+            return
+        if kind == "suspicion":
+            process.run(self._suspect, broker)
+        elif kind == "leaving":
+            process.run(broker.leave)
+        elif kind == "deletion":
+            shown = self.invariants.shown
+            if shown:
+                process.run(broker.delete, shown[-1].end - self.chance.choice((0, 1, 2, 5, 20)))
+        elif not broker.is_stopping:
+            process.run(broker.stop)
+            self.world.at(1_500_000, self._stopped, broker)
+
+    def _suspect(self, broker: ReplicaBroker) -> None:
+        state = self.invariants.state
+        if state is not None and state.leader != broker.broker_id:
+            for _ in range(2):
+                broker.refusals.refused(state.leader, broker.now)
+            broker.turn()
+
+    def _stopped(self, broker: ReplicaBroker) -> None:
+        broker.process.kill()
+        self.world.at(300_000, self.cluster.start, broker.broker_id)
+
+    def may_wipe(self, machine: Machine) -> bool:
+        """Whether somebody in sync has everything without that disk."""
+        state = self.invariants.state
+        if state is None:
+            return False
+        copies = self.invariants.copies
+        return any(
+            self.cluster.machines[each] is not machine and not copies[each].is_lost
+            for each in state.isr
+        )
+
+    def start(self, machine: Machine) -> None:
+        number = next(each for each in BROKERS if self.cluster.machines[each] is machine)
+        self.cluster.start(number)
+
+    def wiped(self, machine: Machine) -> None:
+        number = next(each for each in BROKERS if self.cluster.machines[each] is machine)
+        self.invariants.lost_disk(number)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def calm(self) -> None:
+        self._is_calm = True
+        self.troubles.stop()
+        self.network.lost = self.network.doubled = self.coordination.lost = 0.0
+        self.coordination.lagging = 0.0
+
+    def check_end(self) -> None:
+        """All have everything again, unless the last who had it have lost their disks."""
+        state, copies = self.invariants.state, self.invariants.copies
+        assert state is not None
+        if all(copies[each].is_lost for each in state.isr):
+            return
+        if state.leader < 0 or state.isr != frozenset(state.replicas):
+            roles = [each.replica.role.name for each in self.cluster.brokers.values()]
+            self.world.breaks(f"it has not come to rest: {state}, {roles}")
+            return
+        leader = self.cluster.brokers[state.leader]
+        mark = int(leader.log.high_watermark)
+        if mark < leader.log.end_offset:
+            self.world.breaks(f"{leader.process} has {leader.log.end_offset}, and shows {mark}")
+        if mark < self.invariants.shown_end:
+            self.world.breaks(f"the end went back from {self.invariants.shown_end} to {mark}")
+
+
+class _Troubles(Troubles):
+    def __init__(self, scene: ReplicatedPartition, disks: dict[int, Disk]) -> None:
+        super().__init__(
+            scene.world,
+            scene.rates,
+            scene.network,
+            scene.coordination,
+            {str(each): disk for each, disk in disks.items()},
+            scene.start,
+            scene.wiped,
+        )
+        self._scene = scene
+
+    def _take_down(self, kind: str, disk: Disk, lasts_us: int) -> None:
+        if kind == "wipe" and not self._scene.may_wipe(disk.machine):
+            kind = "kill"
+        super()._take_down(kind, disk, lasts_us)
+
+
+SCENES["replicas"] = ReplicatedPartition, 3
