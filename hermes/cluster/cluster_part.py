@@ -10,6 +10,8 @@ from typing import Final
 from uuid import UUID
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.deletions import Deletions
@@ -18,7 +20,7 @@ from hermes.cluster.shared import Shared
 from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
-from hermes.coordination.kafka_topics import TopicNode
+from hermes.coordination.kafka_topics import DeletedTopic, TopicNode
 from hermes.errors import CoordinationUnavailableError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -27,6 +29,9 @@ from hermes.server.clients import UNKNOWN_CLIENT
 
 _FORMAT: Final = "format"
 _PARTITIONS: Final = "partitions"
+
+#: The pause before what failed is tried again.
+RETRY_SECONDS: Final = 5.0
 
 
 class ClusterPart:
@@ -53,7 +58,11 @@ class ClusterPart:
         self.cluster = follow(self.on_state)
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
+        self._deleted: Mapping[UUID, DeletedTopic] = {}
         self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
+        self._unused: set[str] = set()  # topics whose settings could not be used
+        self._retry: IDelayedCall | None = None
+        self._is_stopped = False
         self._local: Mapping[str, LocalPartitions] = {}
         self._without_id: set[str] = set()  # `kafka` topics here that have none yet
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
@@ -78,7 +87,11 @@ class ClusterPart:
         return known
 
     def stop(self) -> None:
-        """Fail those that wait to know which topics there are."""
+        """Fail those that wait to know which topics there are, and try nothing again."""
+        self._is_stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         known, self._known = self._known, []
         for each in known:
             if not each.called:
@@ -112,15 +125,17 @@ class ClusterPart:
         return LocalPartitions(FORMAT_KAFKA, topic_id, tuple(each.partition for each in logs))
 
     def on_state(self, state: ClusterState) -> None:
-        before, self._nodes = self._nodes, state.contents.topics
-        self._topics.use(state.contents.topics, state.brokers)
+        before, self._deleted = self._nodes, state.contents.deleted
+        # A topic that was deleted while this was read is in both: whoever used it would make anew
+        # what is being deleted.
+        self._nodes = {
+            name: node
+            for name, node in state.contents.topics.items()
+            if node.id not in self._deleted
+        }
+        self._topics.use(self._nodes, state.brokers)
         self._use_requested(state.requested)
-        for topic_id, deleted in state.contents.deleted.items():
-            if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
-                self._deleting[topic_id] = []
-                local = self._any_local(deleted.name)
-                is_here = local is not None and local.is_of(topic_id, deleted)
-                Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
+        self._begin_deletions()
         for name, node in self._nodes.items():
             if node is not before.get(name):
                 Deferred.fromCoroutine(self.do(name))
@@ -131,6 +146,35 @@ class ClusterPart:
         for each in known:
             if not each.called:
                 each.callback(None)
+
+    def _begin_deletions(self) -> None:
+        for topic_id, deleted in self._deleted.items():
+            if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
+                self._deleting[topic_id] = []
+                local = self._any_local(deleted.name)
+                is_here = local is not None and local.is_of(topic_id, deleted)
+                Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
+
+    def _try_later(self) -> None:
+        """Nothing may change in the cluster for long, and so nothing would have it tried again."""
+        if self._retry is None and not self._is_stopped:
+            self._retry = self._shared.clock.callLater(RETRY_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+
+        def refreshed(_: None) -> None:
+            self._begin_deletions()
+            unused, self._unused = self._unused, set()
+            for name in sorted(unused):
+                Deferred.fromCoroutine(self.do(name))
+
+        def failed(failure: Failure) -> None:
+            failure.trap(HermesError)  # type: ignore[no-untyped-call]
+            self._try_later()
+
+        # Of what was read before, some may be done, and a name be another topic's.
+        self.cluster.refreshed().addCallbacks(refreshed, failed)
 
     def _any_local(self, name: str) -> LocalPartitions | None:
         logs = self._registry.partitions(name) if self._registry.exists(name) else []
@@ -144,7 +188,9 @@ class ClusterPart:
         try:
             if is_here:
                 await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
-            elif not self._registry.exists(name) and name not in self._nodes:
+            else:
+                await self._shared.in_thread(self._shared.directory.delete_left, name)
+            if not is_here and not self._registry.exists(name) and name not in self._nodes:
                 # A crash came between the last of its files and what was set for it.
                 shared = self._shared
                 await shared.in_thread(shared.directory.delete_topic, name)
@@ -158,6 +204,7 @@ class ClusterPart:
             self._log.error(
                 "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
             )
+            self._try_later()
         finally:
             for gone in self._deleting.pop(topic_id):
                 gone.callback(None)
@@ -180,6 +227,8 @@ class ClusterPart:
                 topic=name,
                 error=error,
             )
+            self._unused.add(name)
+            self._try_later()
         if node.format == FORMAT_KAFKA:
             await self._topics.make([(name, number) for number in numbers])
 

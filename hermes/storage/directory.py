@@ -133,6 +133,8 @@ class DataDirectory:
         self._change = threading.Lock()
         self._logs: Mapping[TopicPartition, Log] = {}
         self._deleting: set[str] = set()
+        # Of topics whose deletion has failed: those whose files are still there.
+        self._undeleted: dict[str, list[Log]] = {}
         # Those whose directory could not be looked at.
         self._unseen: set[Log] = set()
         self._is_open = False
@@ -192,6 +194,8 @@ class DataDirectory:
             return log
         with self._change:
             self._check_not_deleting(topic)
+            if topic_id is not None and topic in self._undeleted:
+                raise StorageError(f"an earlier topic {topic} is not deleted yet")
         self._check_place(f"create partition {topic}-{partition}")
         if partition > LARGEST_PARTITION:
             raise StorageError(f"partition {partition} of {topic}: {LARGEST_PARTITION} is the last")
@@ -538,28 +542,45 @@ class DataDirectory:
 
         Raises:
             StorageError: something could not be deleted. All partitions are out of service; what
-                is left of the files comes back with the next start. Or another call is deleting
-                the topic; this one has changed nothing.
+                is left of the files is tried again by the next call, or comes back with the next
+                start. Or another call is deleting the topic; this one has changed nothing.
         """
         with self._change:
             self._check_not_deleting(topic)
             doomed = [log for key, log in self._logs.items() if key[0] == topic]
             self._logs = {key: log for key, log in self._logs.items() if key[0] != topic}
             self._deleting.add(topic)
-        failures = []
+        return self._delete(topic, doomed, is_all=True)
+
+    def delete_left(self, topic: str) -> None:
+        """Delete what a failed `delete_topic` has left, whatever has the topic's name now.
+
+        Blocks. Raises StorageError, as that does.
+        """
+        if topic in self._undeleted:
+            with self._change:
+                self._check_not_deleting(topic)
+                self._deleting.add(topic)
+            self._delete(topic, [], is_all=False)
+
+    def _delete(self, topic: str, doomed: list[Log], *, is_all: bool) -> int:
+        failures, left = [], []
         deleted_bytes = 0
         try:
-            for log in doomed:
+            for log in (*self._undeleted.pop(topic, ()), *doomed):
                 try:
                     deleted_bytes += log.delete()
                 except StorageError as error:
                     failures.append(error)
-            if not failures:
+                    left.append(log)
+            if is_all and not failures:
                 remove_unused(self.path, topic, self.files)
             self.files.fsync_directory(self.path)
         except OSError as error:
             failures.append(storage_error(f"delete topic {topic}", error))
         finally:
+            if left:
+                self._undeleted[topic] = left
             self._deleting.discard(topic)
         if failures:
             raise failures[0]

@@ -27,6 +27,8 @@ from hermes.kafka.fetch import Fetches
 from hermes.kafka.group_wiring import mount_groups
 from hermes.kafka.produce import Produces
 from hermes.listening import OpenPort
+from hermes.plugins import discovery
+from hermes.storage import producer_states
 
 __all__ = ["SimulatedBroker", "simulate_brokers"]
 
@@ -49,7 +51,8 @@ def config_of(broker_id: int, brokers: int) -> BrokerConfig:
             "coordination": "zookeeper",
             "zookeeper_connect": "simulated:2181",
             "segment_bytes": 1024,
-            "flush_interval": "200ms",
+            "flush_interval": "1s",
+            "flush_messages": 1000,
             "retention_check_interval": "3s",
             "metrics_interval": "1h",
             "group_initial_rebalance_delay": "500ms",
@@ -235,6 +238,9 @@ class _OwnThread:
         self._due.clear()
 
 
+_entry_points = cache(discovery.entry_points)
+
+
 def simulate_brokers(world: World, coordination: Coordination) -> None:
     """Have brokers that start from now on live in this world, until it ends."""
 
@@ -260,6 +266,9 @@ def simulate_brokers(world: World, coordination: Coordination) -> None:
             **_SOONER,
         },
         registration: {"Session": session},
+        # Each look reads the files of all that is installed; nothing is installed meanwhile.
+        discovery: {"entry_points": _entry_points},
+        producer_states: {"CAPTURE_EVERY_BYTES": 700},
     }
     for module, names in stands_for.items():
         before = {name: getattr(module, name) for name in names}

@@ -19,10 +19,13 @@ from twisted.python.failure import Failure
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code
 from hermes.protocol.records import Record, encode_batch
 
-__all__ = ["Administrator", "Producer", "Reader", "run"]
+__all__ = ["KEPT", "Administrator", "Producer", "Reader", "run"]
 
 #: Keys of compacted topics: few, so that there is something to compact.
 KEYS = tuple(f"k{number}".encode() for number in range(5))
+
+#: A topic that is never deleted.
+KEPT = "kept"
 
 #: After these a producer sends the same again.
 _AGAIN = frozenset(
@@ -107,6 +110,7 @@ class _Stay:
         self._made = self._sequence = 0
         self._left = self.chance.randint(1, 30)
         self._most = self.chance.choice((1, 2, 5))
+        self._acks = self.chance.choice((-1, -1, -1, 1))
 
     async def work(self) -> None:
         books = self.books.topics.get(self.topic.id)
@@ -149,6 +153,7 @@ class _Stay:
                     self.topic.id,
                     self.number,
                     each.data,
+                    self._acks,
                     seconds=self.chance.choice((1.0, 5.0)),
                 )
             )
@@ -160,15 +165,16 @@ class _Stay:
             if code in _NOT_THERE:
                 goes_on = await self._look_again() and goes_on
             elif code not in (Code.NONE, None) and code not in _AGAIN:
-                # Out of order: after an earlier one that failed it is to be expected.
-                is_expected = code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._is_first(
-                    batch
-                )
-                goes_on = goes_on and is_expected
+                goes_on = self._may_go_on(batch, code) and goes_on
         return goes_on
 
-    def _is_first(self, batch: _Batch) -> bool:
-        return bool(self._unacknowledged) and self._unacknowledged[0] is batch
+    def _may_go_on(self, batch: _Batch, code: Code) -> bool:
+        """After an earlier one that failed, to be out of order is to be expected."""
+        if code is not Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return False
+        if self._acks == -1 and self._unacknowledged[0] is batch:
+            self.books.world.fail(f"{self.name}: {batch.sequence} is refused: a later one is there")
+        return True
 
     async def _outcome(self, batch: _Batch, answered: "Deferred[Any]") -> Code | None:
         try:
@@ -177,7 +183,9 @@ class _Stay:
             return None
         except RefusedError as error:
             return error.code
-        if code is Code.NONE:
+        if code is Code.NONE and self._acks == 1:  # it may be lost yet
+            self._unacknowledged.remove(batch)
+        elif code is Code.NONE:
             self.books.acknowledge(Partition(self.topic.id, self.number), base, batch.messages)
             self._unacknowledged.remove(batch)
         return Code(code)
@@ -242,10 +250,16 @@ class Administrator:
         client, chance = self.client, self.chance
         for name in self._names:
             await self._create(name)
-        steps = ((self._create, 4), (self._grow, 2), (self._delete_records, 4), (self._delete, 2))
+        steps = (
+            (self._create, 3),
+            (self._grow, 1),
+            (self._alter, 1),
+            (self._delete_records, 2),
+            (self._delete, 3),
+        )
         calls, weights = zip(*steps, strict=True)
         while not client.is_over:
-            await client.sleep(chance.expovariate(0.5))
+            await client.sleep(chance.expovariate(0.8))
             step = chance.choices(calls, weights)[0]
             await step(chance.choice(self._names))
 
@@ -268,6 +282,9 @@ class Administrator:
     async def _grow(self, name: str) -> None:
         await self._ask(requests.grow, name, self.chance.choice((2, 3, 4)))
 
+    async def _alter(self, name: str) -> None:
+        await self._ask(requests.alter, name, {"flush_messages": str(self.chance.randint(1, 50))})
+
     async def _delete_records(self, name: str) -> None:
         topic = await found_topic(self.client, self.chance, name)
         if topic is None:
@@ -284,5 +301,5 @@ class Administrator:
 
     async def _delete(self, name: str) -> None:
         topic = await found_topic(self.client, self.chance, name)
-        if topic is not None:
+        if topic is not None and name != KEPT:
             await self._ask(requests.delete, name)

@@ -59,6 +59,7 @@ class Disk:
         self.failing = 0
         self.syncs = 0
         self._chance = machine.world.child(f"disk {machine}")
+        self._usual = self._chance.choice((1, 1, 10))
 
     def mount(self, process: Process) -> "ProcessFiles":
         """The disk's files for a process; they are closed when it ends."""
@@ -79,7 +80,8 @@ class Disk:
     def sync_us(self) -> int:
         self.syncs += 1
         least, most = _SYNC_US
-        return int((least + (most - least) * self._chance.random() ** 4) * self.slowness)
+        usual = self._usual * (least + (most - least) * self._chance.random() ** 4)
+        return int(usual * self.slowness)
 
 
 class ProcessFiles(FileLayer):

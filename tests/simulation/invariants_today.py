@@ -31,7 +31,7 @@ class _Account:
     """Attributes:
     known: what is known to be at an offset, by an answer or by reading: key and value.
     offsets: where each value is.
-    kept: the offsets that were acknowledged as flushed.
+    kept: the offsets that were acknowledged as flushed, or shown.
     end: the largest high watermark that anybody was told.
     start: the largest first offset that anybody was told.
     may_start: up to where somebody has asked to delete.
@@ -49,6 +49,7 @@ class _Account:
 class TopicBooks:
     """Attributes:
     is_compacted, is_retained: whether it ever was: then old messages may be gone.
+    partitions: the most that anybody was told.
     is_doomed: whether somebody wants to delete it; is_gone: whether that was said to be done.
     """
 
@@ -57,6 +58,7 @@ class TopicBooks:
     is_retained: bool = False
     is_doomed: bool = False
     is_gone: bool = False
+    partitions: int = 0
 
 
 class Books:
@@ -69,13 +71,14 @@ class Books:
         self._accounts: dict[Partition, _Account] = {}
         self._order: dict[tuple[Partition, str], tuple[int, int]] = {}
 
-    def see(self, topic_id: UUID, name: str) -> TopicBooks:
+    def see(self, topic_id: UUID, name: str, partitions: int = 0) -> TopicBooks:
         """A broker tells somebody of a topic; what it is its name says."""
         found = self.topics.get(topic_id)
         if found is None:
             is_compacted = name.startswith("compacted")
             found = TopicBooks(name, is_compacted, name.startswith("retained"))
             self.topics[topic_id] = found
+        found.partitions = max(found.partitions, partitions)
         return found
 
     def _account(self, partition: Partition) -> _Account:
@@ -136,6 +139,7 @@ class Books:
                 world.fail(f"{what}: {each.offset} was read after {last}")
             last = each.offset
             self._note(partition, each.offset, each.key, each.value)
+            account.kept.add(each.offset)  # what was shown stays, whoever was told
 
     def _note(self, partition: Partition, offset: int, key: bytes | None, value: bytes) -> None:
         account, world = self._account(partition), self.world

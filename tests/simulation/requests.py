@@ -4,7 +4,7 @@ A request goes through the network on a connection, is carried out in the broker
 order of its arrival, and is answered on the same connection: a result, or a code of Kafka's.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from hermes.errors import HermesError
+from hermes.groups.offsets import Committed, TopicPartition
 from hermes.kafka.admin_records import _delete
 from hermes.kafka.produce import Entry, ProduceRequest, _Run
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
@@ -71,7 +72,7 @@ async def metadata(broker: SimulatedBroker, name: str) -> Topic:
     found = topics.get(name)
     if found is None:
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
-    broker.books.see(found.id, name)
+    broker.books.see(found.id, name, len(found.partitions))
     numbers = range(len(found.partitions))
     return Topic(name, found.id, tuple(topics.leader(found, each) for each in numbers))
 
@@ -169,8 +170,26 @@ def of_groups(name: str) -> Callable[..., Awaitable[Any]]:
 
 
 join, sync, heartbeat = of_groups("join"), of_groups("sync"), of_groups("heartbeat")
-leave, commit, fetch_offsets = of_groups("leave"), of_groups("commit"), of_groups("fetch")
+leave, fetch_offsets = of_groups("leave"), of_groups("fetch")
 consumer_heartbeat = of_groups("consumer_heartbeat")
+
+
+async def commit(
+    broker: SimulatedBroker,
+    group: str,
+    member_id: str,
+    epoch: int,
+    offsets: Mapping[tuple[str, UUID, int], int],
+    knows_epochs: bool,
+) -> Code:
+    """Commit offsets of partitions, which topics' names and ids tell."""
+    now_ms, found = broker.server.shared.now_ms(), {}
+    for (name, topic_id, number), offset in offsets.items():
+        topic = _topic(broker, name)
+        if topic.id != topic_id or number >= len(topic.partitions):
+            raise KafkaError(Code.UNKNOWN_TOPIC_ID)
+        found[TopicPartition(name, number)] = Committed(offset, -1, "", now_ms, -1, topic_id)
+    return await broker.server.groups.commit(group, member_id, None, epoch, found, knows_epochs)
 
 
 class Client:
@@ -208,7 +227,7 @@ class Client:
             RefusedError: it was an error.
         """
         connection = self._connections.get(broker_id)
-        if connection is None or connection.is_lost:
+        if connection is None or connection not in self._asked:  # as it has heard that it is lost
             connection = self._connect(broker_id)
             if connection is None:
                 await self.sleep(0.05)
@@ -228,8 +247,8 @@ class Client:
         return result
 
     def _connect(self, broker_id: int) -> Connection | None:
-        broker = self.brokers[broker_id]
-        if not broker.is_serving:
+        broker = self.brokers.get(broker_id)
+        if broker is None or not broker.is_serving:
             return None
         made: list[Connection] = []
         connection = broker.network.connect(
@@ -252,6 +271,9 @@ class Client:
 
     def answered(self, connection: Connection, answered: "Deferred[Any]", result: Any) -> None:
         waiting = self._asked.get(connection)
+        world = self.process.world
+        if world.is_traced:
+            world.note(self.name, f"is answered {result!r:.300}")
         if waiting is not None and answered in waiting:
             waiting.remove(answered)
             answered.callback(result)
@@ -269,6 +291,10 @@ def _serve(
     if broker.server is None or broker.run is None:
         connection.lose()
         return
+    if broker.world.is_traced:
+        said = [each for each in arguments if not callable(each)]  # those are never the same
+        what = f"{request.__name__}{said!r:.300}"
+        broker.world.note(broker.machine.process, f"is asked by {client.name}: {what}")
 
     def answer(result: Any) -> None:
         if isinstance(result, Failure):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from histories import History
@@ -87,8 +88,13 @@ class Outcome:
     histories: Histories
 
 
+#: What schedules leave is collected after so many of them.
+_COLLECTED = 20
+
+_runs = count()
+
 #: The modules that add to the tables below when they are imported.
-_MODULES: tuple[str, ...] = ("today", "replica_scene", "mutations")
+_MODULES: tuple[str, ...] = ("today", "replica_scene", "mutations", "mutations_today")
 
 #: What can be simulated, by name, and what share of seeds it has.
 SCENES: dict[str, tuple[Callable[[World], Scene], int]] = {}
@@ -177,7 +183,8 @@ def _run(
 def _no_collections() -> Iterator[None]:
     """Have nothing of an earlier schedule's collected during this one, where it might act."""
     was_enabled = gc.isenabled()
-    gc.collect()
+    if next(_runs) % _COLLECTED == 0:
+        gc.collect()
     gc.disable()
     try:
         yield

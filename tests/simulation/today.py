@@ -1,17 +1,19 @@
 """The scene of today's cluster: three brokers, each partition on one, and clients of all kinds."""
 
 from brokers import SimulatedBroker, simulate_brokers
-from clients import Administrator, Producer, Reader, run
+from clients import KEPT, Administrator, Producer, Reader, run
 from coordination import Coordination
 from invariants_today import Books, Partition
 from kafka_logs import read_records
 from machines import Machine
+from members import ClassicMember, ConsumerMember, Ledger, Member
 from network import Network
 from requests import Client
 from schedule import SCENES
 from troubles import Rates, Troubles
 from world import World
 
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.coordination.kafka_topics import KAFKA_DELETED
 
 #: What may come here: an empty disk loses what has one copy.
@@ -28,7 +30,7 @@ class Today:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.busy_us, self.calm_us = 20_000_000, 40_000_000
+        self.busy_us, self.calm_us = 12_000_000, 30_000_000
         self.elections = self.cuts = 0
         self.rates = rates = Rates.drawn(world, _KINDS)
         self.books = Books(world)
@@ -59,6 +61,7 @@ class Today:
             stop=lambda machine: self._broker_on(machine).stop(),
         )
         self.clients: list[Client] = []
+        self.ledgers: list[Ledger] = []
         self._chance = world.child("clients")
 
     @property
@@ -79,23 +82,47 @@ class Today:
     def begin(self) -> None:
         for broker in self.brokers.values():
             self.world.at(0, broker.start)
-        names = self._chance.sample(("clicks", "compacted", "retained", "orders"), 2)
-        administrator = Administrator(
-            self._client("administrator"), self.books, names, self.world.child("administrator")
-        )
-        self.world.at(1_000_000, run, administrator.client, administrator.work)
-        for kind, count in ((Producer, self._chance.randint(1, 3)), (Reader, 1)):
+        names = [KEPT, self._chance.choice(("clicks", "compacted", "retained"))]
+        for kind, count in (
+            (Administrator, 2),
+            (Producer, self._chance.randint(1, 3)),
+            (Reader, 1),
+        ):
             for number in range(count):
                 name = f"{kind.__name__.lower()}{number}"
                 actor = kind(self._client(name), self.books, names, self.world.child(name))
-                self.world.at(1_500_000, run, actor.client, actor.work)
+                begins_us = 1_000_000 if kind is Administrator else 1_500_000
+                self.world.at(begins_us, run, actor.client, actor.work)
+        groups = (ClassicMember, "classic"), (ConsumerMember, "consumers")
+        for kind, group in self._chance.sample(groups, self._chance.choice((0, 1, 1, 2))):
+            self._begin_group(kind, group)
         self.world.at(2_500_000, self.troubles.start)
+
+    def _begin_group(self, kind: type[Member], group: str) -> None:
+        ledger = Ledger(self.world, group)
+        self.ledgers.append(ledger)
+        for number in range(self._chance.randint(2, 3)):
+            name = f"{group}{number}"
+            member = kind(self._client(name), self.books, ledger, [KEPT], self.world.child(name))
+            begins_us = self._chance.choice((1_500_000, 4_000_000, 8_000_000))
+            self.world.at(begins_us, run, member.client, member.work)
+            if self._chance.random() < 0.4:
+                self._end(member, begins_us)
+
+    def _end(self, member: Member, begins_us: int) -> None:
+        """Let a member leave, or be killed, in the middle of it all."""
+        ends_us = begins_us + self._chance.randrange(8_000_000)
+        if self._chance.random() < 0.5:
+            self.world.at(ends_us, setattr, member.client, "is_over", True)
+        else:
+            self.world.at(ends_us, member.client.process.kill)
 
     def calm(self) -> None:
         self.troubles.stop()
         self.network.lost = self.network.doubled = self.coordination.lost = 0.0
+        members = {each.client for ledger in self.ledgers for each in ledger.members}
         for client in self.clients:
-            client.is_over = True
+            client.is_over |= client not in members
 
     # -- what must hold at the end --------------------------------------------------------------
 
@@ -105,6 +132,7 @@ class Today:
             if not broker.is_serving or broker.server is None:
                 world.fail(f"{broker.machine} doesn't serve in the end")
         self._check_topics()
+        self._check_groups()
         self._check_quiet()
         if world.broken is None:
             self._check_logs()
@@ -132,6 +160,16 @@ class Today:
         if len(left) > 1:
             self.world.fail(f"deletions are not over: {sorted(left)}")
 
+    def _check_groups(self) -> None:
+        """Each partition is somebody's, and nobody waits for another rebalance."""
+        topic = self.brokers[1].server.topics.get(KEPT)
+        for ledger in self.ledgers:
+            alive = [each for each in ledger.members if each.is_alive]
+            owned = sorted(place.number for each in alive for place in each.owned)
+            wanted = list(range(len(topic.partitions))) if topic is not None and alive else []
+            if owned != wanted:
+                self.world.fail(f"{ledger.group}: {owned} of {wanted} are read in the end")
+
     def _check_quiet(self) -> None:
         """Nobody waits for anything any more."""
         for broker in self.brokers.values():
@@ -143,7 +181,10 @@ class Today:
             }
             if any(waits.values()):
                 self.world.fail(f"{broker.machine} still has {waits}")
+        members = {each.client for ledger in self.ledgers for each in ledger.members}
         for client in self.clients:
+            if client in members:
+                continue
             waiting = sum(map(len, client._asked.values()))
             if waiting:
                 self.world.fail(f"{client.name} still waits for {waiting} answers")
@@ -154,17 +195,23 @@ class Today:
             topic = topics.get(name)
             if topic.id not in self.books.topics:
                 continue  # nobody has used it
+            most = self.books.topics[topic.id].partitions
+            if len(topic.partitions) < most:
+                self.world.fail(f"{name} had {most} partitions, and has {len(topic.partitions)}")
             for number in range(len(topic.partitions)):
-                server = self.brokers[topics.leader(topic, number)].server
-                log = server.topics.log(name, number)
-                if log.is_offline:
-                    self.world.fail(f"{log.name} is offline: {log.offline_reason}")
-                partition = Partition(topic.id, number)
-                start, end = log.earliest, log.high_watermark
-                records = read_records(log)
-                known_end = self.books.end_of(partition)
-                self.books.read(partition, start, start, end, records, known_end)
-                self.books.check_whole(partition, start, records)
+                leader = self.brokers[topics.leader(topic, number)]
+                leader.machine.process.run(self._check_log, leader, topic, number)
+
+    def _check_log(self, leader: SimulatedBroker, topic: ClusterTopic, number: int) -> None:
+        log = leader.server.topics.log(topic.name, number)
+        if log.is_offline:
+            self.world.fail(f"{log.name} is offline: {log.offline_reason}")
+        partition = Partition(topic.id, number)
+        start, end = log.earliest, log.high_watermark
+        records = read_records(log)
+        known_end = self.books.end_of(partition)
+        self.books.read(partition, start, start, end, records, known_end)
+        self.books.check_whole(partition, start, records)
 
 
 SCENES["today"] = (Today, 1)

@@ -1,0 +1,398 @@
+"""Rules of today's brokers, each with what breaks it, and within how many seeds that is found.
+
+A mutation changes the product's functions while a schedule runs. `seeds` says within how many seeds
+from 0 on it is found; a rule whose mutation nothing finds is not tested here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from disks import ProcessFiles
+from schedule import MUTATIONS, Mutation
+
+from hermes.cluster.cluster_part import ClusterPart
+from hermes.cluster.local_partitions import LocalPartitions
+from hermes.coordination.registration import BrokerRegistration
+from hermes.coordination.topic_tree import TopicTree
+from hermes.groups import consumer_group
+from hermes.groups.group import Group
+from hermes.groups.local_groups import LocalGroups
+from hermes.groups.offset_tree import OffsetTree
+from hermes.partition.acknowledgements import Safety, _LogsWait
+from hermes.partition.awaited_batches import AwaitedBatches
+from hermes.partition.flushing import FlushScheduler
+from hermes.protocol.kafka_errors import Code
+from hermes.storage import log_flush
+from hermes.storage.compaction import _Compaction
+from hermes.storage.log import Log
+from hermes.storage.producer_states import ProducerStates
+
+_Change = Callable[[Any], Any]
+
+
+def _with(owner: Any, name: str, make: _Change) -> Callable[[], AbstractContextManager[None]]:
+    """What has something of the product's be what `make` makes of it."""
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        kept = vars(owner)[name]
+        setattr(owner, name, make(getattr(owner, name)))
+        try:
+            yield
+        finally:
+            setattr(owner, name, kept)
+
+    return changed
+
+
+def _does_nothing(_: Any) -> Any:
+    return lambda *args, **options: None
+
+
+def _later(_: Any) -> Any:
+    async def never(*args: Any) -> None:
+        """Not in this life."""
+
+    return never
+
+
+def _gives(value: Any) -> _Change:
+    return lambda _: lambda *args, **options: value
+
+
+# -- what needs more than a line ------------------------------------------------------------------
+
+
+def _told_at_once(_: Any) -> Any:
+    def when_committed(self: Any, log: Any, notify: Any, *args: Any, **options: Any) -> None:
+        self.appended(log)
+        notify(None)
+
+    return when_committed
+
+
+def _moves_before_the_sync(flush: Any) -> Any:
+    """Have the watermark move when the flush begins."""
+
+    def early(state: Any) -> Any:
+        with state.lock:
+            end = state.tail.end
+            state.view = state.view._replace(flushed_end=end, high_watermark=end)
+        return flush(state)
+
+    return early
+
+
+def _only_known_epochs(check: Any) -> Any:
+    def never(self: Any, headers: Any, offset: int) -> None:
+        return None
+
+    return never
+
+
+def _any_opening(safety_of: Any) -> Any:
+    def loosely(self: Any, each: Any) -> Safety:
+        return Safety.UNKNOWN if self._openings.get(each.log) == -1 else Safety.FLUSHED
+
+    return loosely
+
+
+def _keeps_the_first(stays: Any) -> Any:
+    def first(self: Any, record: Any, *, is_over: bool) -> bool:
+        return bool(stays(self, record, is_over=is_over)) and record.offset % 7 != 3
+
+    return first
+
+
+def _one_more(delete: Any) -> Any:
+    def more(self: Any, offset: int) -> Any:
+        return delete(self, min(offset + 1, self.high_watermark))
+
+    return more
+
+
+def _same_block(claim: Any) -> Any:
+    """Take a block of producer ids without writing that it is taken."""
+
+    def first(self: Any, count: int, at_least: int = 0) -> int:
+        return max(0, at_least)
+
+    return first
+
+
+def _any_version(change: Any) -> Any:
+    """Write a topic's node whatever stands there by now."""
+
+    def blind(self: Any, name: str, make: Any) -> Any:
+        session, made = self._session, []
+
+        class Blind:
+            def __getattr__(self, attribute: str) -> Any:
+                return getattr(session, attribute)
+
+            def transact(self, fill: Any) -> Any:
+                def unguarded(transaction: Any) -> None:
+                    fill(_Unguarded(transaction))
+
+                return session.transact(unguarded)
+
+        changes = self._changes
+        kept, changes._session = changes._session, Blind()
+        try:
+            made.append(change(self, name, make))
+        finally:
+            changes._session = kept
+        return made[0]
+
+    return blind
+
+
+class _Unguarded:
+    """A transaction that asks for no version."""
+
+    def __init__(self, transaction: Any) -> None:
+        self._transaction = transaction
+
+    def set_data(self, path: str, value: bytes, version: int = -1) -> Any:
+        return self._transaction.set_data(path, value, -1)
+
+    def check(self, path: str, version: int) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+
+def _unguarded_groups(transact: Any) -> Any:
+    """Write groups whoever has taken them over."""
+
+    def blind(self: Any, operations: Any) -> bool:
+        tree = self._tree
+
+        def fill(transaction: Any) -> None:
+            for name, *arguments in operations:
+                if name == "set_data":
+                    arguments[2:] = [-1]
+                if name != "check":
+                    getattr(transaction, name)(*arguments)
+
+        results = tree.transact(fill)
+        return bool(results) and isinstance(results[0], Exception)
+
+    return blind
+
+
+def _no_mark(certain: Any) -> Any:
+    """Take a group for one's own whoever has marked it."""
+
+    def any_mark(self: Any, group: str) -> Any:
+        claim = self._claims.get(group)
+        if claim is not None and not claim.is_certain:
+            node = self._tree.get(claim.path)
+            if node is not None:
+                claim.version, claim.is_certain = node.version, True
+                claim.names = set(self._tree.children(claim.path))
+                return claim
+        return certain(self, group)
+
+    return any_mark
+
+
+def _everything_is_free(next_step: Any) -> Any:
+    def step(member: Any, epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
+        return next_step(member, epoch, target, owned, lambda each: True)
+
+    return step
+
+
+def _owns_loosely(release: Any) -> Any:
+    def loosely(self: Any, member: Any) -> None:
+        for partition in (*member.assigned, *member.revoking):
+            self._owners.pop(partition, None)
+
+    return loosely
+
+
+@contextmanager
+def _all_free() -> Iterator[None]:
+    with (
+        _with(consumer_group, "next_step", _everything_is_free)(),
+        _with(consumer_group.ConsumerGroup, "_release", _owns_loosely)(),
+    ):
+        yield
+
+
+def _gives_at_once(next_step: Any) -> Any:
+    """Don't wait until a member has said that it gave up what it was told to."""
+
+    def step(member: Any, epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
+        return next_step(member, epoch, target, frozenset(), is_free)
+
+    return step
+
+
+def _registered_once(self_changed: Any) -> Any:
+    def changed(self: Any) -> None:
+        self._wake.set()
+
+    return changed
+
+
+def _no_watch(read: Any) -> Any:
+    def unwatched(self: Any, known: Any = None) -> Any:
+        session = self._session
+        kept = session.get
+        session.get = lambda path, watch=False: kept(path)
+        try:
+            return read(self, known)
+        finally:
+            session.get = kept
+
+    return unwatched
+
+
+def _loses_settings(change: Any) -> Any:
+    """Grow a topic without what else stands in its node."""
+
+    def changing(self: Any, name: str, make: Any) -> Any:
+        def forgetful(node: Any) -> Any:
+            made = make(node)
+            grown = node is not None and made is not None and made.partitions != node.partitions
+            return replace(made, id=made.id, partitions=made.partitions[-1:]) if grown else made
+
+        return change(self, name, forgetful)
+
+    return changing
+
+
+def _not_moved(give_up: Any) -> Any:
+    def keep(self: Any, name: str) -> None:
+        return None
+
+    return keep
+
+
+_TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] = {
+    "no_sync": (
+        "what is acknowledged is on the disk: fdatasync comes first",
+        20,
+        _with(ProcessFiles, "fdatasync", _does_nothing),
+    ),
+    "no_names": (
+        "what is acknowledged is on the disk: so are the names of its files",
+        20,
+        _with(ProcessFiles, "fsync_directory", _does_nothing),
+    ),
+    "told_at_once": (
+        "an acknowledgement waits for the flush",
+        20,
+        _with(FlushScheduler, "when_committed", _told_at_once),
+    ),
+    "visible_early": (
+        "nothing is shown before it is flushed",
+        50,
+        _with(log_flush, "flush", _moves_before_the_sync),
+    ),
+    "unchecked_sequences": (
+        "what a producer repeats is not appended again",
+        20,
+        _with(ProducerStates, "check", _only_known_epochs),
+    ),
+    "forgotten_producers": (
+        "a broker that starts again knows what its producers have sent",
+        50,
+        _with(ProducerStates, "replace", _does_nothing),
+    ),
+    "same_producer_ids": (
+        "no producer id is given out twice",
+        20,
+        _with(TopicTree, "claim_producer_ids", _same_block),
+    ),
+    "no_awaited": (
+        "nothing goes before a batch that was refused and is to come again",
+        100,
+        _with(AwaitedBatches, "check", _does_nothing),
+    ),
+    "any_opening": (
+        "what was appended before a log was opened again is not said to be flushed",
+        100,
+        _with(_LogsWait, "_safety_of", _any_opening),
+    ),
+    "compacts_too_much": (
+        "compaction keeps the last message of each key",
+        50,
+        _with(_Compaction, "_stays", _keeps_the_first),
+    ),
+    "deletes_too_much": (
+        "what was not asked to be deleted stays",
+        50,
+        _with(Log, "delete_records", _one_more),
+    ),
+    "any_topic": (
+        "a partition's files are of one topic, not of another one of its name",
+        100,
+        _with(LocalPartitions, "is_of", _gives(True)),
+    ),
+    "deletes_nothing": (
+        "who missed the deletion of a topic does it when it is back",
+        50,
+        _with(ClusterPart, "_delete_here", _later),
+    ),
+    "registered_once": (
+        "a broker whose session has expired registers again",
+        50,
+        _with(BrokerRegistration, "_session_changed", _registered_once),
+    ),
+    "unwatched": (
+        "a broker sees every change of topics",
+        20,
+        _with(TopicTree, "read", _no_watch),
+    ),
+    "any_version": (
+        "a topic's node is changed only as it was read",
+        200,
+        _with(TopicTree, "change", _any_version),
+    ),
+    "lost_partitions": (
+        "a topic never loses partitions",
+        20,
+        _with(TopicTree, "change", _loses_settings),
+    ),
+    "unfenced_groups": (
+        "a coordinator that was replaced writes nothing",
+        200,
+        _with(OffsetTree, "_transact", _unguarded_groups),
+    ),
+    "no_mark": (
+        "a coordinator looks for its mark after a write whose outcome it doesn't know",
+        200,
+        _with(OffsetTree, "_certain", _no_mark),
+    ),
+    "not_moved": (
+        "a coordinator gives up what became another's",
+        100,
+        _with(LocalGroups, "_give_up", _not_moved),
+    ),
+    "no_rejoin": (
+        "nobody gets a partition before all have joined again",
+        50,
+        _with(Group, "_all_have_joined", _gives(True)),
+    ),
+    "any_generation": (
+        "who is of an earlier generation commits nothing",
+        100,
+        _with(Group, "commit", _gives(Code.NONE)),
+    ),
+    "all_free": ("a member gets only what nobody has", 50, _all_free),
+    "gives_at_once": (
+        "a partition is free once its member has said that it gave it up",
+        50,
+        _with(consumer_group, "next_step", _gives_at_once),
+    ),
+}
+
+MUTATIONS.update(
+    {name: Mutation(rule, "today", seeds, make) for name, (rule, seeds, make) in _TODAY.items()}
+)
