@@ -166,13 +166,21 @@ class Member:
                 found[name] = topic.id, len(topic.leaders)
         return found
 
+    def _is_late(self, sent_us: int) -> bool:
+        """Whether the group may have gone on without it before the answer came."""
+        return self.client.process.world.now_us - sent_us > SESSION_MS * 1000 * _CLOCKS / 2
+
     # -- what it has ----------------------------------------------------------------------------
 
-    def take(self, places: Sequence[Place]) -> None:
+    def take(self, places: Sequence[Place]) -> bool:
+        """Read these, unless it has slept for so long that they may be somebody else's by now."""
+        if self._is_late(self.heard_us):
+            return False
         for place in places:
             if place not in self.owned:
                 self.ledger.take(self, place)
                 self.owned[place] = -1  # it asks where the group is
+        return True
 
     def give(self, places: Sequence[Place]) -> None:
         for place in places:
@@ -279,15 +287,14 @@ class ClassicMember(Member):
         sync = Sync(self.member_id, None, self.generation, assignments, "consumer", "range")
         sent_us = self.client.process.world.now_us
         synced = await self.ask(requests.sync, sync, seconds=15.0)
-        if synced is None or isinstance(synced, Code):
+        if synced is None or isinstance(synced, Code) or self._is_late(sent_us):
             return False
         if synced.code is not Code.NONE:
             self._refused(synced.code)
             return False
         self.heard_us = sent_us
         given = json.loads(synced.assignment)
-        self.take([Place(name, UUID(topic_id), number) for name, topic_id, number in given])
-        return True
+        return self.take([Place(name, UUID(topic), number) for name, topic, number in given])
 
     async def _shared(self, member_ids: list[str]) -> dict[str, bytes]:
         places = []
@@ -360,7 +367,7 @@ class ConsumerMember(Member):
         self._says_all = True  # unless an answer comes
         sent_us = self.client.process.world.now_us
         beaten = await self.ask(requests.consumer_heartbeat, beat, _no)
-        if beaten is None:
+        if beaten is None or self._is_late(sent_us):
             return
         if isinstance(beaten, Code):
             if beaten in _FENCED or beaten is Code.GROUP_ID_NOT_FOUND:
@@ -392,7 +399,7 @@ class ConsumerMember(Member):
             for each in sorted(assignment)
             if each.topic_id in names
         ]
-        self.take(new)
+        self._says_all |= not self.take(new)
 
 
 async def _no(regex: str) -> tuple[str, ...]:

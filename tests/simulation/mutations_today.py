@@ -20,11 +20,11 @@ from hermes.groups import consumer_group
 from hermes.groups.group import Group
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_tree import OffsetTree
-from hermes.partition.acknowledgements import Safety, _LogsWait
+from hermes.partition.acknowledgements import _LogsWait
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.flushing import FlushScheduler
 from hermes.protocol.kafka_errors import Code
-from hermes.storage import log_flush
+from hermes.storage import log
 from hermes.storage.compaction import _Compaction
 from hermes.storage.log import Log
 from hermes.storage.producer_states import ProducerStates
@@ -92,11 +92,8 @@ def _only_known_epochs(check: Any) -> Any:
     return never
 
 
-def _any_opening(safety_of: Any) -> Any:
-    def loosely(self: Any, each: Any) -> Safety:
-        return Safety.UNKNOWN if self._openings.get(each.log) == -1 else Safety.FLUSHED
-
-    return loosely
+def _as_if_flushed(flushed: Any) -> Any:
+    return lambda self, log, error: flushed(self, log, None)
 
 
 def _keeps_the_first(stays: Any) -> Any:
@@ -293,7 +290,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     "visible_early": (
         "nothing is shown before it is flushed",
         50,
-        _with(log_flush, "flush", _moves_before_the_sync),
+        _with(log, "flush", _moves_before_the_sync),
     ),
     "unchecked_sequences": (
         "what a producer repeats is not appended again",
@@ -315,10 +312,10 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
         100,
         _with(AwaitedBatches, "check", _does_nothing),
     ),
-    "any_opening": (
-        "what was appended before a log was opened again is not said to be flushed",
+    "flushed_anyhow": (
+        "what could not be flushed is not acknowledged",
         100,
-        _with(_LogsWait, "_safety_of", _any_opening),
+        _with(_LogsWait, "_flushed", _as_if_flushed),
     ),
     "compacts_too_much": (
         "compaction keeps the last message of each key",

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from brokers import SimulatedBroker
 from invariants_today import Partition
-from kafka_logs import batches_in
 from machines import Process
 from network import Connection
 from twisted.internet.defer import Deferred
@@ -22,8 +21,10 @@ from hermes.groups.offsets import Committed, TopicPartition
 from hermes.kafka.admin_records import _delete
 from hermes.kafka.produce import Entry, ProduceRequest, _Run
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.record_batches import HEADER_BYTES, is_intact, next_in
 from hermes.protocol.records import Record, iterate_records
 from hermes.server.clients import UNKNOWN_CLIENT
+from hermes.storage import Log
 
 __all__ = ["Client", "LostError", "RefusedError", "Topic"]
 
@@ -109,9 +110,32 @@ async def fetch(
     if begin < end:
         with log.read(begin, most_bytes, whole_first=True) as part:
             data = log.files.pread(part.fileno(), part.length, part.position)
-        for header, batch in batches_in(data):
-            records += iterate_records(batch, header)
-    return Fetched(found.id, start, end, [each for each in records if each.offset >= begin])
+        records = records_in(data)
+    return Fetched(found.id, start, end, [each for each in records if begin <= each.offset < end])
+
+
+def records_in(data: bytes) -> list[Record]:
+    """What can be read: bytes that a loss of power has damaged before they were flushed stay."""
+    records, position = list[Record](), 0
+    while position < len(data) - HEADER_BYTES:
+        header = next_in(data, position)
+        end = position + (0 if header is None else header.size_bytes)
+        if header is not None and is_intact(data[position:end]):
+            records += iterate_records(data, header, position)
+            position = end
+        else:
+            position += 1
+    return records
+
+
+def read_whole(log: Log) -> list[Record]:
+    """All that can be read of a log, as `fetch` reads it."""
+    records = list[Record]()
+    for segment in log.view.segments:
+        descriptor = log.files.open_read(segment.file.path)
+        records += records_in(log.files.pread(descriptor, 1 << 30, 0))
+        log.files.close(descriptor)
+    return [each for each in records if log.earliest <= each.offset < log.high_watermark]
 
 
 async def init_producer(broker: SimulatedBroker) -> int:

@@ -4,11 +4,10 @@ from brokers import SimulatedBroker, simulate_brokers
 from clients import KEPT, Administrator, Producer, Reader, run
 from coordination import Coordination
 from invariants_today import Books, Partition
-from kafka_logs import read_records
 from machines import Machine
 from members import ClassicMember, ConsumerMember, Ledger, Member
 from network import Network
-from requests import Client
+from requests import Client, read_whole
 from schedule import SCENES
 from troubles import Rates, Troubles
 from world import World
@@ -108,6 +107,14 @@ class Today:
             self.world.at(begins_us, run, member.client, member.work)
             if self._chance.random() < 0.4:
                 self._end(member, begins_us)
+            if self._chance.random() < 0.4:
+                self._pause(member, begins_us)
+
+    def _pause(self, member: Member, begins_us: int) -> None:
+        """Let a member stand still, perhaps for so long that the group goes on without it."""
+        process, pauses_us = member.client.process, begins_us + self._chance.randrange(8_000_000)
+        self.world.at(pauses_us, process.pause)
+        self.world.at(pauses_us + self._chance.randrange(8_000_000), process.resume)
 
     def _end(self, member: Member, begins_us: int) -> None:
         """Let a member leave, or be killed, in the middle of it all."""
@@ -208,7 +215,7 @@ class Today:
             self.world.fail(f"{log.name} is offline: {log.offline_reason}")
         partition = Partition(topic.id, number)
         start, end = log.earliest, log.high_watermark
-        records = read_records(log)
+        records = read_whole(log)
         known_end = self.books.end_of(partition)
         self.books.read(partition, start, start, end, records, known_end)
         self.books.check_whole(partition, start, records)

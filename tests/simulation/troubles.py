@@ -131,7 +131,7 @@ class Troubles:
             return
         self._plan(kind, rate)
         disk = self._chance.choice(list(self._disks.values()))
-        lasts_us = int(1e6 * self._chance.choice((0.05, 0.5, 2.0, 8.0)) * self._chance.random())
+        lasts_us = int(1e6 * self._chance.choice((0.05, 0.5, 3.0, 14.0)) * self._chance.random())
         number = self._chance.random()  # drawn in any case, so that others don't shift
         if self._world.fault(f"{kind} of {disk.machine}"):
             self._bring(kind, disk, lasts_us, number)
