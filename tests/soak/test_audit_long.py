@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 
 import pytest
+from audited_kafka import AuditedKafkaTopic
 from audited_pipeline import AuditedPipeline
 from mirror_clusters import Clusters
 from soak import report, times
@@ -14,3 +15,9 @@ def test_one_of_a_million_is_found_at_each_tier(tmp_path) -> None:
         clusters = Clusters(tmp_path / "a place", stack)
         run = AuditedPipeline(clusters, times(1_000_000), kills=times(10))
         report("audit", differences=0, **run.run())
+
+
+@pytest.mark.soak
+def test_one_of_a_million_is_found_in_a_topic_of_kafkas_format(tmp_path) -> None:
+    run = AuditedKafkaTopic(tmp_path / "a place", times(1_000_000), kills=times(10))
+    report("audit of Kafka's format", differences=0, **run.run())

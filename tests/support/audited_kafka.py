@@ -43,7 +43,12 @@ from hermes.audit.clients import AuditedProducer
 from hermes.client import ProducerConfig
 address, connect, count, window_ms, kind = sys.argv[1:]
 producer = confluent_kafka.Producer(
-    {"bootstrap.servers": address, "enable.idempotence": True, "compression.type": "lz4"}
+    {
+        "bootstrap.servers": address,
+        "enable.idempotence": True,
+        "compression.type": "lz4",
+        "log_level": 0,
+    }
 )
 if kind != "plain":
     audited = AuditedProducer(ProducerConfig(zookeeper_connect=connect), window_ms=int(window_ms))

@@ -10,7 +10,14 @@ from kafka_clients import CODECS, Aiokafka, Confluent, Sent
 from hermes.audit.checking import Audit, ClusterAddress
 from hermes.audit.clients import AuditedGroup, AuditedProducer
 from hermes.audit.consumers import AuditedConnector
-from hermes.client import Producer, ProducerConfig, SimpleConsumer
+from hermes.client import (
+    EARLIEST,
+    LATEST,
+    FetchRequest,
+    Producer,
+    ProducerConfig,
+    SimpleConsumer,
+)
 from hermes.client.groups import ConsumerConfig
 from hermes.testing import running_kafka
 
@@ -195,3 +202,90 @@ def test_a_group_that_lags_is_behind_and_one_that_is_set_back_is_told(kafka, top
         assert auditing.count() == []
         (loss,) = auditing.look(topics=[topic]).losses
     assert (loss.tier, loss.start, loss.end, loss.why) == (f"group:{group}", 500, 1000, "set back")
+
+
+def test_the_brokers_timestamps_decide_where_it_sets_them(kafka):
+    name = f"clicks-{uuid.uuid4().hex[:8]}"
+    with SimpleConsumer(kafka.host, kafka.port) as admin:
+        settings = {"format": "kafka", "message_timestamp_type": "LogAppendTime"}
+        admin.create_topic(name, settings)
+    began = time.time_ns() // 1_000_000
+    records = [Sent(b"x", timestamp_ms=LONG_AGO_MS + n) for n in range(50)]
+    Confluent().produce(kafka.bootstrap_servers, name, records)
+    consumer, _ = consume(kafka, name, 50, "times-" + name)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    report = judged(kafka, name, "group:times-" + name)
+    assert summed(report, "group:times-" + name) == {"complete": 50}
+    assert min(each.start_ms for each in report.windows) >= began - WINDOW_MS
+
+
+CHECKED_OFTEN = {
+    "coordination": "embedded",
+    "segment_bytes": 20_000,
+    "retention_check_interval": "100ms",
+}
+
+
+def test_what_was_compacted_away_before_it_was_counted_is_said_and_no_difference():
+    with running_kafka(settings=CHECKED_OFTEN) as kafka:
+        with SimpleConsumer(kafka.host, kafka.port) as admin:
+            admin.create_topic("table", {"format": "kafka", "cleanup_policy": "compact"})
+        audit = AuditedProducer(audit_to(kafka), window_ms=WINDOW_MS)
+        for _ in range(20):
+            sent = []
+            for number in range(50):
+                stamped = audit.stamp("table", b"x" * 100, b"%d" % (number % 7))
+                sent.append((stamped, Sent(b"x" * 100, b"%d" % (number % 7), None)))
+            records = [each._replace(headers=(stamped.header,)) for stamped, each in sent]
+            Confluent().produce(kafka.bootstrap_servers, "table", records)
+            for stamped, _ in sent:
+                stamped.settle(True)
+        audit.close()
+        deadline = time.monotonic() + 60
+        while len(records_of(kafka, "table")) > 500:
+            assert time.monotonic() < deadline
+        report = judged(kafka, "table", "cluster:main")
+    assert report.removed["cluster:main", "table"] > 400
+    assert report.differences == report.losses == []
+    assert {each.state for each in report.windows} <= {"complete", "uncertain"}
+    assert "compaction took" in report.uncertain[0].parts[-1].why
+
+
+def records_of(kafka, topic):
+    with SimpleConsumer(kafka.host, kafka.port) as consumer:
+        (offset,) = consumer.get_offsets_before(topic, 0, EARLIEST)
+        (end,) = consumer.get_offsets_before(topic, 0, LATEST)
+        found = []
+        while offset < end:
+            fetched = consumer.fetch(FetchRequest(topic, 0, offset, 1 << 20))
+            found += list(fetched)
+            offset = fetched.next_offset
+        return found
+
+
+def test_what_retention_took_before_a_group_had_committed_it_is_named():
+    with running_kafka(settings=CHECKED_OFTEN) as kafka:
+        with SimpleConsumer(kafka.host, kafka.port) as admin:
+            admin.create_topic("short-lived", {"format": "kafka"})
+        records = [Sent(b"x" * 100, timestamp_ms=LONG_AGO_MS + n) for n in range(100)]
+        Confluent().produce(kafka.bootstrap_servers, "short-lived", records)
+        consumer, read = consume(kafka, "short-lived", 100, "slow")
+        consumer.commit(message=read[49], asynchronous=False)
+        consumer.close()
+        addresses = [ClusterAddress("main", kafka.zookeeper_connect)]
+        with Audit(addresses, grace_seconds=0, window_ms=WINDOW_MS) as auditing:
+            assert auditing.count() == []  # before they are deleted
+        for _ in range(20):
+            Confluent().produce(kafka.bootstrap_servers, "short-lived", records)
+        with SimpleConsumer(kafka.host, kafka.port) as admin:
+            admin.alter_topic("short-lived", {"retention_bytes": 30_000})
+            deadline = time.monotonic() + 60
+            while not admin.get_offsets_before("short-lived", 0, EARLIEST)[0] > 100:
+                assert time.monotonic() < deadline
+        with Audit(addresses, grace_seconds=0, window_ms=WINDOW_MS) as auditing:
+            assert auditing.count() == []
+            losses = auditing.look(topics=["short-lived"]).losses
+    (loss,) = [each for each in losses if each.tier == "group:slow"]
+    assert (loss.log, loss.start, loss.why) == ("0-0", 50, "lost")
+    assert loss.end > 100

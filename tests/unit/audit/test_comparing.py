@@ -12,6 +12,7 @@ from hermes.audit.events import decode_event
 from hermes.audit.producers import ProducerTier
 from hermes.audit.tiers import Tiers
 from hermes.protocol import encode_message_set
+from hermes.protocol.records import Record
 
 WINDOW = 1000
 GRACE = 500
@@ -321,6 +322,24 @@ def test_messages_without_a_stamp_have_totals_only(pipeline):
     assert report.windows == []
     (total,) = report.totals
     assert (total.expected, total.found, total.is_equal) == (9, 8, False)
+
+
+def test_of_mixed_messages_those_without_a_stamp_are_compared_from_the_cluster_on(pipeline):
+    producer = pipeline.producer()
+    sent = pipeline.send(producer, [b"x"] * 9)
+    producer.publish(closing=True)
+    pipeline.count("cluster:a", sent)
+    pipeline.count("group:g", sent)
+    for tier, count in (("cluster:a", 5), ("group:g", 4)):
+        records = [Record(n, 20_000, None, b"%d" % n) for n in range(count)]
+        pipeline.counter(tier).add_messages("clicks", records)
+    report = pipeline.report()
+    assert [(each.tier, each.against, each.state, each.found) for each in report.windows] == [
+        ("cluster:a", "producers", "complete", 9),
+        ("group:g", "producers", "complete", 9),
+        ("group:g", "cluster:a", "short", 4),
+    ]
+    assert report.totals == []
 
 
 def test_late_messages_count_in_their_windows_and_are_told(pipeline):

@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from hermes.audit.events import Alive, CountsEvent, Event, Gap, decode_event, encode_event
+from hermes.audit.events import (
+    Alive,
+    Committed,
+    CountsEvent,
+    Event,
+    Gap,
+    decode_event,
+    encode_event,
+)
 from hermes.errors import AuditEventError
 
 WHOLE = CountsEvent(
@@ -31,6 +39,9 @@ def event(body):
         WHOLE,
         CountsEvent("clicks", windows={(0, 1): (1, 1)}),
         CountsEvent("clicks", log="l", since_ms=0),
+        CountsEvent("clicks", log="l", removed=3, missing=4, spans={60_000: (5, 9)}),
+        Committed("clicks", "cluster:a", {"0-3": (9, 1)}),
+        Committed("clicks", "cluster:a", {"0-3": (9, 1)}, {"0-3": (9, 12)}),
         Gap("clicks", "east/0-3", 5, 9, "lost"),
         Gap("clicks", "east/0-3", 5, 9, "damaged", "east.clicks"),
         Alive(False, 5, {"clicks": {"east/0-3": (9, 1)}}),
@@ -100,6 +111,11 @@ def changed(**fields):
         changed(windows={"0": {"1": [1]}}),
         changed(windows={"0": {"1": [1, 2]}}),
         changed(windows={"0": {"1": [-1, "2"]}}),
+        changed(spans={"x": [1, 2]}),
+        changed(spans={"1": [1]}),
+        changed(missing=-1),
+        changed(kind="committed", of="cluster:a", logs={"0-3": 5}),
+        changed(kind="committed", logs={}),
         changed(part=[3, 3]),
         changed(part=[0]),
         changed(kind="alive", reached={"clicks": {"l": [1]}}),
