@@ -47,6 +47,7 @@ def check_and_append(
     *,
     append_time_ms: int | None = None,
     is_as_sent: bool = False,
+    span: SourceRange | None = None,
 ) -> AppendedBatches:
     """Append batches, unless their producer repeats them. Reactor's thread; quick.
 
@@ -55,11 +56,12 @@ def check_and_append(
         buffer: not kept.
         append_time_ms: under LogAppendTime the timestamp that all messages get; else None.
         is_as_sent: see `placed`.
+        span: of a mirror's source what they stand for, if they do: nothing is appended twice.
 
     Raises:
         OutOfOrderSequenceError, InvalidProducerEpochError: the producer is out of step.
         InvalidTransactionStateError: a batch is part of a transaction; there are none here.
-        StorageError: as for `Log.append`.
+        StorageError: as for `Log.append`; with `span`, all that `LogSources.append_range` raises.
     """
     state = log.state
     # Before anything is said about order: what is known of producers is being read again, perhaps.
@@ -84,7 +86,10 @@ def check_and_append(
             return AppendedBatches(known.base_offset, known.timestamp_ms, True, stored_end)
     epoch = log.sidecar.epochs.latest
     buffers = placed(buffer, headers, base, epoch, append_time_ms, is_as_sent=is_as_sent)
-    log.append(buffers, len(buffer), end - base, now_ms, batches)
+    if span is None:
+        log.append(buffers, len(buffer), end - base, now_ms, batches)
+    elif log.sources.append_range(span, buffers, len(buffer), end - base, now_ms, batches) is None:
+        return AppendedBatches(base, -1, True, base)
     if producers is not None:
         if has_producers:
             if append_time_ms is not None:
@@ -150,12 +155,19 @@ class Partition:
         rules: BatchRules,
         is_awaited: bool = False,
         is_as_sent: bool = False,
+        span: SourceRange | None = None,
     ) -> AppendedBatches:
         """Append what was checked by these rules, as `append`. Raises as `check_and_append`."""
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(
-            self.log, headers, data, now_ms, append_time_ms=append_time_ms, is_as_sent=is_as_sent
+            self.log,
+            headers,
+            data,
+            now_ms,
+            append_time_ms=append_time_ms,
+            is_as_sent=is_as_sent,
+            span=span,
         )
         base_offset, _, is_duplicate, end_offset = done
         if not is_duplicate:

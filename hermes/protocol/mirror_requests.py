@@ -32,6 +32,8 @@ class SourceFlags(IntFlag):
 
     VERBATIM: the set is the source's own bytes of that range, so that each of its offsets is one of
         the partition's. Without it, the set is what was chosen out of the range.
+    RECORDS: it is of record batches, for a topic of Kafka's format; offsets count messages there,
+        each batch's base offset is 0, and none has a producer's id.
     FOLLOWS: the range begins where the partition's position is, if it has any of this source; if
         not, the set is refused. So whatever is on its way when a set fails is refused with it.
     """
@@ -39,6 +41,7 @@ class SourceFlags(IntFlag):
     NONE = 0
     VERBATIM = 1
     FOLLOWS = 2
+    RECORDS = 4
 
 
 @dataclass(frozen=True, slots=True)

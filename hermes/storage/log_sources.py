@@ -179,16 +179,17 @@ class LogSources:
         byte_count: int,
         message_count: int,
         now_ms: int,
+        batches: Sequence[tuple[int, int, int]] = (),
     ) -> int | None:
         """Append what stands for a range of a source, unless it is there already.
 
         Call it as `Log.append`, once `takes_ranges` is true.
 
         Args:
-            byte_count: as for `Log.append`; without any bytes only the position moves.
+            byte_count, batches: as for `Log.append`; without any bytes only the position moves.
 
         Returns:
-            The offset of the first byte; None when nothing was appended.
+            Where the range begins in the log; None when nothing was appended.
 
         Raises:
             InvalidSourceError, SourceOverlapError, SourceGapError: as for `SourceSpans.is_done`;
@@ -202,18 +203,18 @@ class LogSources:
             if sources is None or not sources.takes_ranges:
                 text = f"{state.name} is not ready for ranges of sources yet; try again"
                 raise StorageError(text)
-            if sources.spans.is_done(wanted, byte_count):
+            counted = message_count if state.format.counts_messages else byte_count
+            if sources.spans.is_done(wanted, counted):
                 return None
             if not byte_count:
                 sources.move(wanted)
                 return None
             state.prepare(now_ms)
-            counted = message_count if state.format.counts_messages else byte_count
             flushed, mark = state.view.flushed_end, sources.mark()
             try:
                 span = sources.write(wanted, tail.end, tail.end + counted, flushed)
                 state.last_append_ms = now_ms
-                tail.append(buffers, byte_count, message_count, now_ms)
+                tail.append(buffers, byte_count, message_count, now_ms, batches)
             except OSError as error:
                 # The bytes go first: without the record they would be anybody's.
                 failure = state.undo_append(error)

@@ -3,7 +3,8 @@
 A mirror appends what stands for a range of a *source* (a partition of another cluster). A log's
 *position* of a source is the end of what it has of it, and decides whether a range is new. A *span*
 says where a range lies in the log. A span is *verbatim* when its bytes are the source's own: then
-the offsets of both ranges correspond one to one, and it may be cut anywhere.
+the offsets of both ranges correspond one to one, be they bytes or messages, and it may be cut
+anywhere.
 
 Ranges that follow each other, verbatim, in both the source and the log are one span. So a partition
 that is a plain copy of another has a single one, however long it is. Of others the older are made
@@ -85,8 +86,8 @@ class SourceSpans:
         self.positions.append(-1)
         return number
 
-    def is_done(self, wanted: SourceRange, byte_count: int) -> bool:
-        """Whether the log has all of a range, for which so many bytes stand, already.
+    def is_done(self, wanted: SourceRange, offset_count: int) -> bool:
+        """Whether the log has all of a range, for which so many of its offsets stand, already.
 
         Raises:
             InvalidSourceError: no mirror can mean that.
@@ -94,7 +95,7 @@ class SourceSpans:
             SourceGapError: it was to follow what the log has, and doesn't.
         """
         source, begin, end, flags = wanted
-        self._check(wanted, byte_count)
+        self._check(wanted, offset_count)
         position = self.position(source)
         if end <= position:
             return True
@@ -104,15 +105,15 @@ class SourceSpans:
             raise SourceGapError(f"{quoted(source)} is here up to {position}; {begin} is beyond")
         return False
 
-    def _check(self, wanted: SourceRange, byte_count: int) -> None:
+    def _check(self, wanted: SourceRange, offset_count: int) -> None:
         source, begin, end, flags = wanted
         if not 0 < len(source.encode()) <= MAX_SOURCE_BYTES:
             raise InvalidSourceError(f"a source's name has 1 to {MAX_SOURCE_BYTES} bytes")
-        if flags & ~_KNOWN_FLAGS or not 0 <= begin <= end or (byte_count and begin == end):
+        if flags & ~_KNOWN_FLAGS or not 0 <= begin <= end or (offset_count and begin == end):
             raise InvalidSourceError(f"{begin} to {end} of {quoted(source)}, flags {flags}")
-        if flags & SourceFlags.VERBATIM and end - begin != byte_count:
+        if flags & SourceFlags.VERBATIM and end - begin != offset_count:
             raise InvalidSourceError(
-                f"{byte_count} bytes can't be {begin} to {end} of {quoted(source)} verbatim"
+                f"{offset_count} offsets can't be {begin} to {end} of {quoted(source)} verbatim"
             )
         if source not in self._numbers and len(self.names) >= MAX_SOURCES:
             raise InvalidSourceError(f"the partition has {MAX_SOURCES} sources already")

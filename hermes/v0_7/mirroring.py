@@ -25,6 +25,7 @@ from hermes.protocol import (
     MirroredSet,
     PartitionPositions,
     SetCheck,
+    SourceFlags,
     SourcePositionsRequest,
     SourcePositionsResponse,
     code_for,
@@ -38,6 +39,7 @@ from hermes.server.outcomes import DeferredResponse, Outcome, cancellable, then
 from hermes.storage import Log, SourceRange
 from hermes.v0_7.acknowledging import MIRRORED, AppendedEntry
 from hermes.v0_7.producing import Produces, is_known
+from hermes.v0_7.record_produces import BatchCheck, BatchChecker
 from hermes.v0_7.set_checker import CheckResult, size_of
 
 #: How many partitions one response tells the positions of: each may have to be flushed first.
@@ -64,6 +66,7 @@ class Mirroring:
     def __init__(self, shared: Shared, produces: Produces, cluster_id: Callable[[], str]) -> None:
         self._shared = shared
         self._produces = produces
+        self._batch_checker = BatchChecker(shared.settings, shared.in_thread)
         self._topics = shared.topics
         self._scheduler = shared.scheduler
         self._beginning = DeferredSemaphore(CONCURRENT_BEGINS)
@@ -134,8 +137,7 @@ class Mirroring:
             return self._beginning.run(self._shared.in_thread, _begin_sources, unready)
 
         def check(refused: _Refused) -> Any:
-            checks = self._produces.checker.check([each.produce for each in sets])
-            return then(checks, partial(append, refused))
+            return then(self._check(sets), partial(append, refused))
 
         def append(refused: _Refused, checks: Sequence[CheckResult]) -> Any:
             entries = list(zip(sets, checks, strict=True))
@@ -146,9 +148,33 @@ class Mirroring:
         find = partial(self._find, client)
         return then(then(cooperatively(self._scheduler, sets, find), begin), check)
 
+    def _check(self, sets: Sequence[MirroredSet]) -> Any:
+        """What each set is found to be, or a Deferred; a set without a message is plain."""
+        of_batches = [_holds_records(each) and len(each.message_set) > 0 for each in sets]
+        batches = [each.produce for each, has in zip(sets, of_batches, strict=True) if has]
+        plain = [each.produce for each, has in zip(sets, of_batches, strict=True) if not has]
+
+        def check_batches(found: Sequence[CheckResult]) -> Any:
+            def join(found_batches: Sequence[Any]) -> list[Any]:
+                both = iter(found), iter(found_batches)
+                return [next(both[has]) for has in of_batches]
+
+            return then(self._batch_checker.check(batches), join)
+
+        checks = self._produces.checker.check(plain)
+        return then(checks, check_batches) if batches else checks
+
+    def _partition(self, wanted: MirroredSet, client: Client) -> Partition:
+        """Find or create a set's partition; raises as `Produces.partition_for`."""
+        # Never one at random, which isn't the same when the set is sent again.
+        number = -2 if wanted.partition == -1 else wanted.partition
+        return self._produces.partition_for(
+            wanted.topic, number, client, takes_records=_holds_records(wanted)
+        )
+
     def _find(self, client: Client, wanted: MirroredSet) -> Log | None:
         try:
-            return self._produces.partition_for(wanted.topic, _partition_of(wanted), client).log
+            return self._partition(wanted, client).log
         except HermesError:
             return None
 
@@ -158,7 +184,7 @@ class Mirroring:
         wanted, check = pair
         log = None
         try:
-            partition = self._produces.partition_for(wanted.topic, _partition_of(wanted), client)
+            partition = self._partition(wanted, client)
             log = partition.log
             if log in refused and not log.sources.takes_ranges:
                 raise refused[log]
@@ -230,19 +256,22 @@ def _begin_sources(logs: Sequence[Log]) -> _Refused:
     return refused
 
 
-def _append(partition: Partition, wanted: MirroredSet, check: CheckResult) -> int | None:
+def _append(partition: Partition, wanted: MirroredSet, check: Any) -> int | None:
+    flags = wanted.flags & ~SourceFlags.RECORDS
+    span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, flags)
+    if isinstance(check, BatchCheck):
+        done = partition.append_batches(check.headers, wanted.message_set, check.rules, span=span)
+        return None if done.is_duplicate else done.base_offset
     if not isinstance(check, SetCheck):
         raise check
     size = len(wanted.message_set)
     if check.valid_bytes != size:
         raise InvalidMessageError(f"{size - check.valid_bytes} bytes are not a whole message")
-    span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, wanted.flags)
     return partition.append_range(span, wanted.message_set, check.message_count)
 
 
-def _partition_of(wanted: MirroredSet) -> int:
-    """A set's partition; never one at random, which isn't the same when it is sent again."""
-    return -2 if wanted.partition == -1 else wanted.partition
+def _holds_records(wanted: MirroredSet) -> bool:
+    return bool(wanted.flags & SourceFlags.RECORDS)
 
 
 def _positions(logs: Sequence[Log], request: SourcePositionsRequest) -> SourcePositionsResponse:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from batches import NOW_MS
 from broker_bench import BrokerBench, answers
 from twisted.internet.defer import Deferred
 
@@ -21,6 +22,8 @@ from hermes.protocol import (
     decode_source_positions_response,
     encode_message_set,
 )
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.records import Record, encode_batch
 from hermes.storage import Log
 from hermes.storage.log_sources import LogSources
 
@@ -158,6 +161,72 @@ def test_a_disk_that_has_no_room_for_the_file_refuses(
     bench.turns()
     (answer,) = answers(transport)
     assert entries(answer) == [(0, 0, len(PLAIN))]
+
+
+# -- record batches -----------------------------------------------------------------------------
+
+RECORDS = SourceFlags.RECORDS | SourceFlags.FOLLOWS
+
+
+def batch(*values: bytes, codec: RecordCodec = RecordCodec.NONE) -> bytes:
+    return encode_batch([Record(n, NOW_MS, b"k", each) for n, each in enumerate(values)], codec)
+
+
+def copied_batch(
+    begin: int, end: int, data: bytes, flags: int = RECORDS, topic: str = "records"
+) -> bytes:
+    each = MirroredSet(topic, 0, "u/t/0-0", begin, end, flags, data)
+    return MirroredProduceRequest(FLUSHED, 0, (each,)).encode()
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[BrokerBench]:
+    bench = BrokerBench(tmp_path / "logs", topics={"records": {"format": "kafka"}})
+    yield bench
+    bench.close()
+
+
+def answer_to(bench: BrokerBench, *requests: bytes) -> list[MirroredEntry]:
+    connection, transport = bench.connect()
+    for each in requests:
+        connection.dataReceived(each)
+        bench.turns()
+    return [entry for each in answers(transport) for entry in entries(each)]
+
+
+def test_batches_are_appended_once_and_their_messages_counted(records: BrokerBench) -> None:
+    three, two = batch(b"a", b"b", b"c"), batch(b"d", b"e", codec=RecordCodec.GZIP)
+    verbatim = RECORDS | SourceFlags.VERBATIM
+    told = answer_to(
+        records,
+        copied_batch(10, 13, three, RECORDS & ~SourceFlags.FOLLOWS | SourceFlags.VERBATIM),
+        copied_batch(10, 13, three, verbatim),
+        copied_batch(13, 13 + 2, two, verbatim),
+        copied_batch(15, 20, b""),  # nothing of these goes here
+        copied_batch(20, 25, two),  # some were compacted away
+        copied_batch(20, 25, two),
+    )
+    assert told == [(0, 0, 13), (0, -1, 13), (0, 3, 15), (0, -1, 20), (0, 5, 25), (0, -1, 25)]
+    log = records.directory.get("records", 0)
+    assert log is not None
+    assert log.end_offset == 7
+    assert list(log.sources.spans(0, 9)[1]) == [
+        (0, SourceFlags.VERBATIM, 10, 15, 0, 5),
+        (0, 0, 20, 25, 5, 7),
+    ]
+
+
+def test_batches_and_messages_go_to_topics_of_their_format_only(records: BrokerBench) -> None:
+    told = answer_to(
+        records,
+        copied_batch(0, len(PLAIN), PLAIN, SourceFlags.VERBATIM),
+        copied_batch(0, 1, batch(b"a"), topic="clicks"),
+        copied_batch(0, 1, PLAIN),
+        copied_batch(0, 5, batch(b"a"), RECORDS | SourceFlags.VERBATIM),
+    )
+    wrong_format, damaged, invalid = 81, 2, 78
+    assert [each.error for each in told] == [wrong_format, wrong_format, damaged, invalid]
+    assert all(each.offset == -1 for each in told)
 
 
 def test_unknown_acks_and_too_many_sets_are_refused(bench: BrokerBench) -> None:
