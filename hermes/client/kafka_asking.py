@@ -75,7 +75,7 @@ class KafkaAsker:
         Entries of lists are dicts, or tuples of them. ClientError, also if the user is refused.
         """
         self._number += 1
-        request, decode = _encoded(name, version, self._number, values)
+        request, decode = encoded_request(name, version, self._number, values)
         try:
             return self._connection.call(request, decode)
         except BrokerNotReachedError:
@@ -101,9 +101,10 @@ def _copied(request: KafkaRequest, response: Buffer) -> bytes:
     return bytes(request.response_body(response, 0))
 
 
-def _encoded(
+def encoded_request(
     name: str, version: int, number: int, values: dict[str, Any]
 ) -> tuple[bytes, Callable[[Buffer], Any]]:
+    """A request that has this number, and what decodes its response; as `KafkaAsker.ask`."""
     try:
         with without_hypothesis():
             from kio.serial import entity_reader, entity_writer

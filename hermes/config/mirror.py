@@ -24,6 +24,7 @@ from hermes.security import PLAIN, ClientSecurity
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_PLACES: Final = ("zookeeper", "brokers", "kafka")
 _RANGE: Final = re.compile(r"(-?[0-9]{1,9})?:(-?[0-9]{1,9})?")
 
 
@@ -48,11 +49,12 @@ class OwnBroker:
 
 @dataclass(frozen=True)
 class MirrorClusterAddress:
-    """Where a cluster is: `zookeeper` or `brokers` is given.
+    """Where a cluster is: `zookeeper`, `brokers` or `kafka` is given.
 
     Attributes:
         zookeeper: `HOST:PORT,HOST:PORT/CHROOT`; empty without.
         brokers: host and port of some; empty without.
+        kafka: the same of brokers that are to be reached by Kafka's protocol.
         connect_as: the mirror's credentials; None for none, without TLS.
         security: the same with the password, once `MirrorConfig.with_passwords` has read it.
         own: the broker beside which the mirror runs, where that is in this cluster and clients
@@ -62,6 +64,7 @@ class MirrorClusterAddress:
     name: str
     zookeeper: str = ""
     brokers: tuple[tuple[str, int], ...] = ()
+    kafka: tuple[tuple[str, int], ...] = ()
     connect_as: ConnectAs | None = None
     security: ClientSecurity = PLAIN
     own: OwnBroker | None = None
@@ -79,7 +82,8 @@ class MirrorClusterAddress:
             raise ConfigError(f"{self.name}: {error.key}", error.message) from None
 
     def __str__(self) -> str:
-        places = self.zookeeper or ",".join(f"{host}:{port}" for host, port in self.brokers)
+        addresses = self.brokers or self.kafka
+        places = self.zookeeper or ",".join(f"{host}:{port}" for host, port in addresses)
         return f"{self.name} ({places})"
 
 
@@ -117,14 +121,17 @@ def _parse_name(value: object) -> str:
 
 
 def _parse_cluster(value: object, name: str | None = None) -> MirrorClusterAddress:
-    known = (*(() if name else ("name",)), "zookeeper", "brokers", "connect_as")
+    known = (*(() if name else ("name",)), *_PLACES, "connect_as")
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a mapping of {', '.join(known)}, got {quoted(value)}")
     for key in value:
         if key not in known:
             raise ValueError(f"unknown key {quoted(key)}: expected {', '.join(known)}")
-    if ("zookeeper" in value) == ("brokers" in value):
-        raise ValueError("expected either zookeeper (HOST:PORT/CHROOT) or brokers (HOST:PORT)")
+    if sum(each in value for each in _PLACES) != 1:
+        raise ValueError(
+            "expected one of zookeeper (HOST:PORT/CHROOT), brokers (HOST:PORT) and kafka "
+            "(HOST:PORT, by Kafka's protocol)"
+        )
     if name is None:
         if "name" not in value:
             raise ValueError("a source needs a name")
@@ -138,6 +145,9 @@ def _parse_cluster(value: object, name: str | None = None) -> MirrorClusterAddre
     if "zookeeper" in value:
         zookeeper = kinds.ENSEMBLE.parse(value["zookeeper"])
         return MirrorClusterAddress(name, zookeeper=zookeeper, connect_as=connect_as)
+    if "kafka" in value:
+        kafka = parse_brokers(value["kafka"])
+        return MirrorClusterAddress(name, kafka=kafka, connect_as=connect_as)
     brokers = parse_brokers(value["brokers"])
     return MirrorClusterAddress(name, brokers=brokers, connect_as=connect_as)
 
@@ -191,8 +201,9 @@ def _parse_partitioning(value: object) -> Partitioning:
 
 
 NAME: Final = Kind("name", _parse_name)
-SOURCES: Final = Kind("list of `name`, `zookeeper` or `brokers`, and `connect_as`", _parse_sources)
-TARGET: Final = Kind("`zookeeper` or `brokers`, and `connect_as`", _parse_target)
+_PLACE: Final = "`zookeeper`, `brokers` or `kafka`, and `connect_as`"
+SOURCES: Final = Kind(f"list of `name`, {_PLACE}", _parse_sources)
+TARGET: Final = Kind(_PLACE, _parse_target)
 TOPIC_NAMES: Final = Kind("mapping of `prefix` and `map`", _parse_topics, lambda _: "their own")
 PARTITIONING: Final = Kind(
     "`index`, `random` or `key`", _parse_partitioning, lambda value: str(value.rule)
@@ -216,8 +227,9 @@ class MirrorConfig:
         Setting(
             SOURCES,
             "The clusters to read, of Hermes or Kafka 0.7: `{name: east, zookeeper: HOST:PORT}` "
-            "or `{name: east, brokers: [HOST:PORT]}`. `connect_as` says who the mirror is there, "
-            "as a broker's: `{user: NAME, password_file: FILE, tls_ca: FILE}`.",
+            "or `{name: east, brokers: [HOST:PORT]}`; of Hermes or Kafka 4, for topics of Kafka's "
+            "format, `{name: east, kafka: [HOST:PORT]}`. `connect_as` says who the mirror is "
+            "there, as a broker's: `{user: NAME, password_file: FILE, tls_ca: FILE}`.",
         ),
     ]
     target: Annotated[
@@ -401,6 +413,9 @@ def parse_mirror_config(
     if parsed.get("whitelist") and parsed.get("blacklist"):
         raise ConfigError("blacklist", "give it or whitelist, not both", source=source)
     config = MirrorConfig(**parsed)
+    if config.audit and config.target.kafka:
+        text = "its counts go to a Hermes: give the target by its zookeeper or brokers"
+        raise ConfigError("audit", text, source=source)
     if default_target is None:  # else the broker's settings decide about it
         check_listeners(
             "http_listen",

@@ -12,6 +12,7 @@ CoordinationUnavailableError when it doesn't answer, and InvalidNodeError for a 
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from hermes.coordination.layout import ORIGINS
@@ -92,6 +93,15 @@ def forget_origins(session: TreeSession, topic: str) -> bool:
     For a topic that was deleted and made anew, or whose mirror is to be turned round.
     """
     return session.delete(f"{ORIGINS}/{topic}", -1)
+
+
+class TreeOrigins:
+    """The origins of topics in one cluster's coordination."""
+
+    def __init__(self, session: TreeSession) -> None:
+        self.read = partial(read_origins, session)
+        self.add = partial(add_origins, session)
+        self.remove = partial(remove_origins, session)
 
 
 def _format(origins: Mapping[str, str]) -> bytes:

@@ -15,6 +15,9 @@ In the order of a reading:
     target_cluster, senders, links
                     the target's brokers, a thread for each, and how each kind of broker is written
     loop_guard      refuses what would make messages go round
+    kafka_cluster, kafka_reader, kafka_fetchers, kafka_target, kafka_link, kafka_origins
+                    a source or a target that is reached by Kafka's protocol; record_stretches:
+                    fetched batches as stretches, ready for another cluster
     figures, throttle
                     what is counted, and how fast it may go
     process         signals, the broker that runs it; status: published in the target's

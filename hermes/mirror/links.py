@@ -189,5 +189,7 @@ def open_link(host: str, port: int, security: ClientSecurity) -> Link:
 
 def _mirrored(batch: AppendBatch) -> MirroredSet:
     flags = SourceFlags.FOLLOWS | (SourceFlags.VERBATIM if batch.is_verbatim else 0)
+    if batch.entries[0].claim.holds_records:
+        flags |= SourceFlags.RECORDS
     source = batch.entries[0].source
     return MirroredSet(*batch.place, source, batch.begin, batch.end, flags, batch.data)

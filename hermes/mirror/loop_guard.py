@@ -1,6 +1,7 @@
 """Refuses what would make messages go round: A to B and back to A, through however many clusters.
 
-Each cluster keeps, for each topic, the clusters that its messages came from (`/cluster/origins`).
+Each cluster keeps, for each topic, the clusters that its messages came from: in its coordination
+(`hermes.coordination.origins`), or, of topics of Kafka's format, in a topic (`kafka_origins`).
 A mirror that would write a topic into one of these is refused; one that may write adds its source,
 and all that the topic came from before, to the target's.
 """
@@ -8,25 +9,33 @@ and all that the topic came from before, to the target's.
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from hermes.config import SCHEMAS_TOPIC
-from hermes.coordination.origins import add_origins, read_origins, remove_origins
-from hermes.coordination.sessions import Session
-from hermes.errors import CoordinationUnavailableError, InvalidNodeError
+from hermes.errors import HermesError, InvalidMessageError, InvalidNodeError
 from hermes.quoting import quoted
 
 #: How old an answer may be. Not the same for all, or two mirrors that refuse each other go on so.
 _RECHECK_SECONDS: Final = (4.0, 6.0)
 
 
+class Origins(Protocol):
+    """The origins of one cluster's topics, as `hermes.coordination.origins` has them."""
+
+    def read(self, topic: str) -> Mapping[str, str]: ...
+
+    def add(self, topic: str, origins: Mapping[str, str]) -> list[str]: ...
+
+    def remove(self, topic: str, clusters: list[str]) -> None: ...
+
+
 class LoopGuard:
     """Says which topics of a source may go to the target. For one thread.
 
     Args:
-        source: a session with the source's coordination; None where it has none: then its topics
-            are taken for its own.
-        target: the target's; None where it has none: then nobody learns where its topics come from.
+        source: the source's; None where it keeps none: then its topics are taken for its own.
+        target: the target's; None where it keeps none: then nobody learns where its topics come
+            from.
         clock: monotonic, in seconds.
     """
 
@@ -35,8 +44,8 @@ class LoopGuard:
         mirror: str,
         source_id: str,
         target_id: str,
-        source: Session | None,
-        target: Session | None,
+        source: Origins | None,
+        target: Origins | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mirror = mirror
@@ -48,8 +57,7 @@ class LoopGuard:
     def admit(self, topic: str, target_topic: str) -> str:
         """Say why a topic may not be mirrored; empty when it may. The answer is good for seconds.
 
-        Raises CoordinationUnavailableError: one of the two doesn't answer, and nothing is known
-        from before.
+        Raises HermesError: one of the two doesn't answer, and nothing is known from before.
         """
         if self._source_id == self._target_id:
             return f"the source is the target itself: both are the cluster {self._target_id}"
@@ -60,9 +68,9 @@ class LoopGuard:
             return reason
         try:
             found = self._look(topic, target_topic)
-        except InvalidNodeError as error:
+        except (InvalidNodeError, InvalidMessageError) as error:
             found = f"nobody can say whether it would make a loop: {error}"
-        except CoordinationUnavailableError:
+        except HermesError:
             if reason is None:
                 raise
             found = reason
@@ -76,16 +84,16 @@ class LoopGuard:
             return self._refusal(topic, origins)
         if self._target is None:
             return ""
-        added = add_origins(self._target, target_topic, {**origins, self._source_id: self._mirror})
+        added = self._target.add(target_topic, {**origins, self._source_id: self._mirror})
         if added:  # somebody may have done the same the other way round at this very moment
             origins = self._origins(topic)
             if self._target_id in origins:
-                remove_origins(self._target, target_topic, added)
+                self._target.remove(target_topic, added)
                 return self._refusal(topic, origins)
         return ""
 
     def _origins(self, topic: str) -> Mapping[str, str]:
-        return {} if self._source is None else read_origins(self._source, topic)
+        return {} if self._source is None else self._source.read(topic)
 
     def _refusal(self, topic: str, origins: Mapping[str, str]) -> str:
         by = origins[self._target_id]

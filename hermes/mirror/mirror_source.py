@@ -1,7 +1,7 @@
 """One source: who of the group reads what, where its brokers are, what its topics are.
 
 A source with coordination is shared out among all processes of a mirror, as topics are among the
-members of a group. One without is read by a single process.
+members of a group. One without is read by a single process, and so is one by Kafka's protocol.
 """
 
 import logging
@@ -26,11 +26,17 @@ from hermes.coordination.layout import (
     make_consumer_id,
     parse_partition,
 )
+from hermes.coordination.origins import TreeOrigins
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import TopicFilter
 from hermes.errors import BrokerUnavailableError, HermesError, InvalidNodeError
 from hermes.mirror.fetchers import SourceFetcher
 from hermes.mirror.figures import Problems
+from hermes.mirror.kafka_cluster import KafkaCluster
+from hermes.mirror.kafka_fetchers import KafkaFetcher
+from hermes.mirror.kafka_origins import KafkaOrigins
+from hermes.mirror.kafka_reader import KafkaReader
+from hermes.mirror.loop_guard import Origins
 from hermes.mirror.sole_reader import SoleReader
 from hermes.mirror.source_claim import ClaimContext, SourceClaim
 from hermes.mirror.source_stream import SourceStream
@@ -78,7 +84,8 @@ class MirrorSource:
         self._make_claim = make_claim
         self._problems = problems
         self._throttle = throttle
-        self._reader: GroupMember | SoleReader | None = None
+        self._reader: GroupMember | SoleReader | KafkaReader | None = None
+        self._kafka = KafkaCluster(address.kafka, address.security) if address.kafka else None
         self._cluster_id = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -106,6 +113,8 @@ class MirrorSource:
             self._reader.stop()
         if self.session is not None:
             self.session.stop()
+        if self._kafka is not None:
+            self._kafka.close()
         self._problems.forget(f"source {self.name}")
 
     def wake_fetchers(self) -> None:
@@ -114,13 +123,26 @@ class MirrorSource:
             reader.wake_fetchers()
 
     def cluster_id(self) -> str:
-        if not self._cluster_id:
+        if not self._cluster_id and self._kafka is not None:
+            self._cluster_id = self._kafka.cluster_id()
+        elif not self._cluster_id:
             self._cluster_id = cluster_id_of(self.session, self.address)
         return self._cluster_id
 
+    def origins(self) -> Origins | None:
+        """Where its topics come from; None where nobody keeps that."""
+        if self._kafka is not None:
+            return KafkaOrigins(self._kafka)
+        return None if self.session is None else TreeOrigins(self.session)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether the source knows how far this mirror is, where the target doesn't."""
+        return self.session is not None or self._kafka is not None
+
     def partitions(self, topic: str) -> set[BrokerPartition]:
         """The partitions of a topic, also those of brokers that are away."""
-        if isinstance(self._reader, SoleReader):
+        if isinstance(self._reader, SoleReader | KafkaReader):
             return self._reader.partitions(topic)
         assert self.session is not None
         found = read_partitions(self.session, topic, _ignore)
@@ -148,6 +170,8 @@ class MirrorSource:
         return described.get("format") == FORMAT_KAFKA
 
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
+        if isinstance(self._reader, KafkaReader):
+            return self._reader.offset(claim.topic, claim.partition.partition, time_ms)
         address = self._address(claim.partition.broker_id)
         settings = self.address.security.settings()
         with SimpleConsumer(*address, timeout_seconds=_TIMEOUT_SECONDS, **settings) as consumer:
@@ -180,7 +204,9 @@ class MirrorSource:
                 return
 
     def _join(self) -> None:
-        connect = self.address.zookeeper or coordination_of(self.address)
+        connect = ""
+        if self._kafka is None:
+            connect = self.address.zookeeper or coordination_of(self.address)
         config = ConsumerConfig(
             group=self._group,
             zookeeper_connect=connect or "none",
@@ -190,7 +216,22 @@ class MirrorSource:
             release_wait=f"{_DRAIN_SECONDS:g}s",
             **self.address.security.settings(),
         )
-        make_fetcher = partial(SourceFetcher, self.name, self._problems, self._throttle)
+        kind = SourceFetcher if self._kafka is None else KafkaFetcher
+        make_fetcher = partial(kind, self.name, self._problems, self._throttle)
+        if self._kafka is not None:
+            self._reader = KafkaReader(
+                self.name,
+                self._group,
+                self._kafka,
+                self._topics,
+                config,
+                self.stream,
+                self._make_claim,
+                make_fetcher,
+                self._problems,
+            )
+            self._reader.start()
+            return
         if not connect:
             self._reader = SoleReader(
                 self.name,

@@ -12,8 +12,10 @@ from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, InvalidTopicError
 from hermes.mirror.figures import PartitionFigures, Problems
+from hermes.mirror.kafka_target import KafkaTarget
 from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.planning import MakeGuard, Planner
+from hermes.mirror.planning_queries import Target
 from hermes.mirror.source_claim import SourceClaim, TargetAppend
 from hermes.mirror.target_cluster import TargetCluster
 from hermes.mirror.throttle import BandwidthLimit
@@ -59,7 +61,8 @@ class Mirror:
         self.counter = counter
         self.skips_damage = config.damaged == "skip"
         self._problems = Problems(_log)
-        self._target = TargetCluster(config.target, self._problems)
+        kind = KafkaTarget if config.target.kafka else TargetCluster
+        self._target: Target = kind(config.target, self._problems)
         self._figures: dict[tuple[str, str, BrokerPartition], PartitionFigures] = {}
         self._is_stopping = False
         self._stopped = threading.Event()

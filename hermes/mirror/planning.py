@@ -21,16 +21,14 @@ from typing import Final
 from hermes.client.mirrored import source_name
 from hermes.config.mirror import MirrorConfig
 from hermes.coordination.layout import BrokerPartition
-from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.figures import Problems
-from hermes.mirror.loop_guard import LoopGuard
+from hermes.mirror.loop_guard import LoopGuard, Origins
 from hermes.mirror.mirror_source import MirrorSource
-from hermes.mirror.planning_queries import ClusterQueries, empty_set, latest_generation
+from hermes.mirror.planning_queries import ClusterQueries, Target, empty_set, latest_generation
 from hermes.mirror.routing import RoutingPlan, make_route
 from hermes.mirror.source_claim import HOLDS_RECORDS, SourceClaim
-from hermes.mirror.target_cluster import TargetCluster
-from hermes.protocol import EARLIEST, LATEST, MirroredSet
+from hermes.protocol import EARLIEST, LATEST, MirroredSet, SourceFlags
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +36,8 @@ _RECHECK_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 2.0
 _ROUND_CLAIMS: Final = 256
 
-#: Makes the guard of a source, of its name, its cluster's id and the session with its coordination.
-MakeGuard = Callable[[str, str, Session | None], LoopGuard]
+#: Makes the guard of a source: of its name, its cluster's id, its origins and the target's.
+MakeGuard = Callable[[str, str, Origins | None, Origins | None], LoopGuard]
 
 
 class Planner:
@@ -56,7 +54,7 @@ class Planner:
     def __init__(
         self,
         config: MirrorConfig,
-        target: TargetCluster,
+        target: Target,
         sources: Mapping[str, MirrorSource],
         problems: Problems,
         set_error: Callable[[SourceClaim, str], None],
@@ -190,7 +188,7 @@ class Planner:
             try:
                 if self._admit(claim):
                     claim.restart(epoch, None)
-                elif plan.targets != queries.partitions(plan.topic):
+                elif plan.targets != queries.targets(claim):
                     claim.is_draining = True
                     if claim.is_idle():
                         claim.restart(epoch, None)
@@ -205,7 +203,8 @@ class Planner:
         guard = self._guards.get(claim.source)
         if guard is None:
             source = self._sources[claim.source]
-            guard = self._make_guard(source.name, source.cluster_id(), source.session)
+            kept = source.origins(), self._target.origins(of_records=claim.holds_records)
+            guard = self._make_guard(source.name, source.cluster_id(), *kept)
             self._guards[claim.source] = guard
         reason = guard.admit(claim.topic, claim.figures.target_topic)
         if reason:
@@ -218,11 +217,13 @@ class Planner:
         self, claim: SourceClaim, queries: ClusterQueries
     ) -> tuple[RoutingPlan, int, list[tuple[BrokerPartition, MirroredSet]]]:
         source, topic = self._sources[claim.source], claim.figures.target_topic
-        targets = queries.partitions(topic)
+        if claim.holds_records and self._config.partitioning.rule != "index":
+            raise ConfigError("partitioning", "topics of Kafka's format are mirrored by index only")
+        targets = queries.targets(claim)
         name = source_name(source.cluster_id(), claim.topic, *claim.partition)
         route = make_route(self._config.partitioning, queries.index(claim), name)
         if not self._target.is_exact(targets):
-            if source.session is None:
+            if not source.keeps_offsets:
                 raise ConfigError(
                     "sources",
                     f"{source.name} has no coordination, and the target keeps no positions: "
@@ -257,11 +258,15 @@ class Planner:
         else:
             behind = [target for target in targets if target not in places]
             reached = [places.get(target, offset) for target in targets]
+        kind = SourceFlags.RECORDS if claim.holds_records else SourceFlags.NONE
         sets = [
-            (target, empty_set(topic, target, source_text, places.get(target, offset), offset))
+            (
+                target,
+                empty_set(topic, target, source_text, places.get(target, offset), offset, kind),
+            )
             for target in behind
         ]
-        if self._config.audit and claim.acknowledged is None:
+        if self._config.audit and not claim.holds_records and claim.acknowledged is None:
             # Nothing was ever committed: what is there was not counted for certain.
             offset = min(offset, self._first_offset(claim))
         return RoutingPlan(source_text, topic, targets, route, reached), offset, sets

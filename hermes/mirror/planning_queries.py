@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import TypeAlias
 
 from hermes.coordination.layout import BrokerPartition
+from hermes.mirror.kafka_target import KafkaTarget
 from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.source_claim import SourceClaim
 from hermes.mirror.target_cluster import TargetCluster
 from hermes.protocol import MirroredSet, SourceFlags
 
+Target: TypeAlias = TargetCluster | KafkaTarget
+
 
 class ClusterQueries:
     """What the clusters answer in one round of planning, each asked once."""
 
-    def __init__(self, target: TargetCluster, sources: Mapping[str, MirrorSource]) -> None:
-        self.partitions = cache(target.partitions)
+    def __init__(self, target: Target, sources: Mapping[str, MirrorSource]) -> None:
+        self._targets = cache(target.partitions)
         self.positions = cache(target.positions)
         self._holds_records = cache(
             lambda source, topic, broker_id: sources[source].holds_records(topic, broker_id)
@@ -22,18 +26,35 @@ class ClusterQueries:
         self._places = cache(lambda source, topic: sources[source].partitions(topic))
 
     def holds_records(self, claim: SourceClaim) -> bool:
+        """Whether it is, and the source is read in a way that doesn't bring its batches."""
+        if claim.holds_records:
+            return False
         return self._holds_records(claim.source, claim.topic, claim.partition.broker_id)
 
+    def targets(self, claim: SourceClaim) -> tuple[BrokerPartition, ...]:
+        """The target's partitions of a claim's topic, which is made where it has to be."""
+        topic = claim.figures.target_topic
+        if not claim.holds_records:
+            return self._targets(topic)
+        return self._targets(topic, len(self._places(claim.source, claim.topic)))
+
     def index(self, claim: SourceClaim) -> int:
+        if claim.holds_records:
+            return claim.partition.partition
         known = {*self._places(claim.source, claim.topic), claim.partition}
         return sorted(known).index(claim.partition)
 
 
 def empty_set(
-    topic: str, target: BrokerPartition, source: str, begin: int, end: int
+    topic: str,
+    target: BrokerPartition,
+    source: str,
+    begin: int,
+    end: int,
+    flags: SourceFlags = SourceFlags.NONE,
 ) -> MirroredSet:
     """Tells a partition how far it is in a source, without a message."""
-    return MirroredSet(topic, target.partition, source, begin, end, SourceFlags.NONE, b"")
+    return MirroredSet(topic, target.partition, source, begin, end, flags, b"")
 
 
 def latest_generation(

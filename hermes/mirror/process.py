@@ -14,9 +14,8 @@ from typing import BinaryIO, Final
 
 from hermes.config import MirrorConfig
 from hermes.config.exposure import warnings_of
-from hermes.coordination.sessions import Session
 from hermes.errors import ConfigError
-from hermes.mirror.loop_guard import LoopGuard
+from hermes.mirror.loop_guard import LoopGuard, Origins
 from hermes.mirror.mirror_counter import MirrorCounter
 from hermes.mirror.pipeline import Mirror
 from hermes.mirror.serving import mount_mirror
@@ -69,14 +68,16 @@ class MirrorRun:
             self.web.stop()
         _log.info("mirror %s has stopped", self.config.name)
 
-    def _make_guard(self, source: str, source_id: str, session: Session | None) -> LoopGuard:
+    def _make_guard(
+        self, source: str, source_id: str, of_source: Origins | None, of_target: Origins | None
+    ) -> LoopGuard:
         self._source_ids[source] = source_id
         return LoopGuard(
             self.config.name,
             source_id,
             self.mirror.target_id,
-            session,
-            self.mirror.target_session,
+            of_source,
+            of_target,
         )
 
 

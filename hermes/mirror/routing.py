@@ -220,4 +220,4 @@ def _verbatim(
     elif there < begin:  # what lies between belongs to others
         yield TargetPart(target, there, begin, b"", 0, False)
     reached[target] = stretch.end
-    yield TargetPart(target, begin, stretch.end, data, count, True)
+    yield TargetPart(target, begin, stretch.end, data, count, stretch.is_verbatim)

@@ -30,6 +30,8 @@ from hermes.errors import (
     MessageTooLargeBrokerError,
 )
 from hermes.mirror.figures import PartitionFigures
+from hermes.mirror.kafka_cluster import KafkaPartition
+from hermes.mirror.record_stretches import record_stretches
 from hermes.mirror.routing import RoutingPlan
 from hermes.mirror.stretches import Stretch, boundaries, stretches
 from hermes.protocol import Buffer, RecordSet
@@ -37,8 +39,10 @@ from hermes.protocol import Buffer, RecordSet
 #: How long a partition is paused when only somebody's help, or new data, can get it further.
 LONG_PAUSE_SECONDS: Final = 15.0
 
-#: Why a topic of Kafka's format isn't mirrored.
-HOLDS_RECORDS: Final = "its topic has Kafka's format, and mirrors copy messages of 0.7 only"
+#: Why a topic of Kafka's format isn't mirrored from a source that is read by Hermes' protocol.
+HOLDS_RECORDS: Final = (
+    "its topic has Kafka's format: it is mirrored from a source that is given by its `kafka`"
+)
 
 
 class PendingStretch:
@@ -108,6 +112,7 @@ class SourceClaim(Claim):
         plan: how messages get to the target; None while that is being found out.
         acknowledged: up to where the target has everything on disk; None until it is known.
         covered: up to where offsets may be committed.
+        holds_records: whether its topic is of Kafka's format.
         start_over_at: where the source's log began anew, and so the claim has to; or None.
         is_draining: whether nothing is fetched until all has arrived and there is another plan.
         is_ending: whether nothing is fetched any more.
@@ -126,6 +131,7 @@ class SourceClaim(Claim):
     ) -> None:
         super().__init__(topic, partition, stream_id, lock, lease)
         self.source = source
+        self.holds_records = isinstance(partition, KafkaPartition)
         self.figures = figures
         self.plan: RoutingPlan | None = None
         self.acknowledged: int | None = None
@@ -134,6 +140,7 @@ class SourceClaim(Claim):
         self.is_draining = self.is_ending = False
         self.failures = 0
         self._context = context
+        self._counter = None if self.holds_records else context.counter
         self._pending: deque[PendingStretch] = deque()
         self._in_flight_bytes = 0
         self._paused_until = 0.0
@@ -202,7 +209,7 @@ class SourceClaim(Claim):
             if self.is_revoked:
                 return
             self._forget()
-            if self._context.counter is not None and self.acknowledged is not None:
+            if self._counter is not None and self.acknowledged is not None:
                 offset = min(offset, self.acknowledged)
             self.plan = plan
             self.start_over_at = None
@@ -233,10 +240,11 @@ class SourceClaim(Claim):
         """The target refused a set whose messages look intact: find out which one is meant.
 
         A damaged one (a compressed message's inside) is skipped, or the partition waits there. One
-        that is too large waits for a higher limit.
+        that is too large waits for a higher limit, and a record batch in any case: its CRC is
+        right, so that it is the target that doesn't want it.
         """
         first, last = entries[0].pending.stretch, entries[-1].pending.stretch
-        is_single = first is last and first.messages == 1
+        is_single = first is last and (first.is_batch or first.messages == 1)
         is_too_large = isinstance(error, MessageTooLargeBrokerError)
         with self.lock:
             if not entries[0].is_wanted():
@@ -245,9 +253,10 @@ class SourceClaim(Claim):
                 self._singly = (first.begin, last.end)
             elif is_too_large:
                 self._large.add(first.end)
-            else:
+            elif not first.is_batch:
                 self._refused.add(first.end)
-        if not is_single or (not is_too_large and self._context.skips_damage):
+        skips = self._context.skips_damage and not first.is_batch
+        if not is_single or (not is_too_large and skips):
             self.restart(entries[0].epoch, None)
         else:
             self.restart(entries[0].epoch, error, LONG_PAUSE_SECONDS)
@@ -270,11 +279,16 @@ class SourceClaim(Claim):
     def add(self, messages: FetchedSet, epoch: int) -> None:
         if not len(messages) or epoch != self.epoch:
             return
+        found: Iterable[Stretch]
         if isinstance(messages, RecordSet):
-            self.pause(HOLDS_RECORDS)
-            return
+            if not self.holds_records:
+                self.pause(HOLDS_RECORDS)
+                return
+            found = record_stretches(messages)
+        else:
+            found = self._one_by_one(stretches(messages.data, messages.base_offset))
         try:
-            for stretch in self._one_by_one(stretches(messages.data, messages.base_offset)):
+            for stretch in found:
                 if stretch.fault and not self._context.skips_damage:
                     self.pause(
                         f"{stretch.fault} message at offset {stretch.begin}, and damaged: stop"
@@ -376,7 +390,7 @@ class SourceClaim(Claim):
         stretch, figures = pending.stretch, self.figures
         self._in_flight_bytes -= len(stretch.data)
         self.acknowledged = figures.position = stretch.end
-        counter, log = self._context.counter, self.log
+        counter, log = self._counter, self.log
         if not stretch.fault:
             figures.messages += stretch.messages
             figures.bytes += len(stretch.data)

@@ -20,6 +20,9 @@ class Stretch(NamedTuple):
         data: the messages, end - begin bytes; empty when they are damaged or lost.
         messages: how many; compressed ones count once.
         fault: why there are none; empty when all is well.
+        is_verbatim: whether each offset of the range is one of the data.
+        is_batch: whether it is a record batch, which is never divided; the data are what the target
+            is sent then, not always the source's bytes.
     """
 
     begin: int
@@ -27,6 +30,8 @@ class Stretch(NamedTuple):
     data: Buffer
     messages: int
     fault: str = ""
+    is_verbatim: bool = True
+    is_batch: bool = False
 
 
 def stretches(data: bytes, base: int) -> Iterator[Stretch]:

@@ -10,10 +10,19 @@ from typing import Final
 
 from hermes.client.mirrored import MirroredPartitions
 from hermes.client.simple_consumer import SimpleConsumer
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.cluster_id import cluster_id, id_of_addresses
-from hermes.coordination.cluster_view import NodeFaults, read_brokers, read_partition_counts
+from hermes.coordination.cluster_view import (
+    NodeFaults,
+    read_brokers,
+    read_listeners,
+    read_partition_counts,
+    read_partitions,
+    suitable_listeners,
+)
 from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.origins import TreeOrigins
 from hermes.coordination.sessions import Session
 from hermes.errors import (
     BrokerUnavailableError,
@@ -24,7 +33,10 @@ from hermes.errors import (
     UnknownTopicError,
 )
 from hermes.mirror.figures import Problems
+from hermes.mirror.kafka_cluster import KafkaCluster
+from hermes.mirror.kafka_origins import KafkaOrigins
 from hermes.mirror.links import open_link
+from hermes.mirror.loop_guard import Origins
 from hermes.mirror.senders import TargetSender
 from hermes.mirror.source_claim import TargetAppend
 from hermes.protocol import (
@@ -57,6 +69,7 @@ class TargetCluster:
         self.session: Session | None = None
         self.cluster_id = ""
         self._problems = problems
+        self._kafka: KafkaCluster | None = None
         self._faults = NodeFaults(_log, "the mirror's target")
         self._known: dict[int, _Broker] = {}
         # Partitions stay known while their broker is away, so that what goes to them waits.
@@ -78,8 +91,14 @@ class TargetCluster:
                 self.session = session
         self.cluster_id = cluster_id_of(self.session, self.address)
 
-    def partitions(self, topic: str) -> tuple[BrokerPartition, ...]:
-        """The partitions that a topic has, or will have, on all brokers, in order."""
+    def partitions(self, topic: str, wanted: int | None = None) -> tuple[BrokerPartition, ...]:
+        """The partitions that a topic has, or will have, on all brokers, in order.
+
+        `wanted`: of one of Kafka's format, as how many it is created where it isn't there; None for
+        one of 0.7's.
+        """
+        if wanted is not None:
+            return self._record_partitions(topic, wanted)
         counts = dict[int, int]()
         described: dict[int, int] = {}
         brokers = self._brokers()
@@ -105,6 +124,48 @@ class TargetCluster:
             raise BrokerUnavailableError(f"no broker of the target can take topic {topic!r}")
         self._partitions[topic] = tuple(sorted(found))
         return self._partitions[topic]
+
+    def _record_partitions(self, topic: str, wanted: int) -> tuple[BrokerPartition, ...]:
+        brokers = self._brokers()
+        found = self._numbers(topic, brokers)
+        if not found:
+            consumer = self._known[min(brokers)].consumer
+            consumer.create_topic(topic, {"format": FORMAT_KAFKA, "partitions": wanted})
+            found = self._numbers(topic, brokers)
+        found |= set(self._partitions.get(topic, ()))
+        if not found:
+            raise BrokerUnavailableError(f"topic {topic!r} of the target has no partitions yet")
+        self._partitions[topic] = tuple(sorted(found, key=lambda each: each.partition))
+        return self._partitions[topic]
+
+    def _numbers(self, topic: str, brokers: Iterable[int]) -> set[BrokerPartition]:
+        if self.session is not None:
+            known = read_partitions(self.session, topic, self._faults.note)
+        else:
+            known = {}
+            for broker_id in brokers:
+                metadata = self._known[broker_id].consumer.metadata()
+                counts = {each.topic: each.partition_count for each in metadata.topics}
+                known[broker_id] = range(counts.get(topic, 0))
+        return {BrokerPartition(b, n) for b, numbers in known.items() for n in numbers}
+
+    def origins(self, *, of_records: bool) -> Origins | None:
+        """Where its topics come from, of one format; None where nobody can keep that."""
+        if self.session is None:
+            return None
+        if not of_records:
+            return TreeOrigins(self.session)
+        if self._kafka is None:
+            brokers = read_listeners(self.session, self._faults.note).values()
+            places = [
+                (each.host, each.port)
+                for broker in brokers
+                for each in suitable_listeners(broker.kafka, self.address.security)
+            ]
+            if not places:  # and so nobody reads such topics from here
+                return None
+            self._kafka = KafkaCluster(places, self.address.security)
+        return KafkaOrigins(self._kafka)
 
     def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
         return all(
@@ -153,6 +214,8 @@ class TargetCluster:
     def close(self) -> None:
         for broker in self._known.values():
             broker.close()
+        if self._kafka is not None:
+            self._kafka.close()
         if self.session is not None:
             self.session.stop()
 

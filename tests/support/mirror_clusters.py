@@ -15,17 +15,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from hermes_testkit import DEADLINE_SECONDS, BrokerProcess
-from server_process import free_ports
+from server_process import ServerProcess, free_ports
 
 from hermes.client import EARLIEST, LATEST, FetchRequest, SimpleConsumer, SyncProducer
 from hermes.errors import HermesError
 from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
 
 __all__ = ["ClusterProcess", "Clusters", "MirrorProcess", "eventually", "numbers_in"]
+
+_Server = TypeVar("_Server", bound=ServerProcess)
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
 
@@ -209,11 +211,21 @@ class Clusters:
         self, source: ClusterProcess, target: ClusterProcess, /, name: str = "m", **settings: Any
     ) -> MirrorProcess:
         """Start one between two clusters."""
-        self._count += 1
         values = mirror_settings(source, name) | {"target": {"zookeeper": target.connect}}
-        made = MirrorProcess(self.directory / f"mirror-{self._count}", values | settings)
+        return self.process(values | settings)
+
+    def process(self, settings: Mapping[str, Any]) -> MirrorProcess:
+        """Start a mirror with all its settings."""
+        self._count += 1
+        made = MirrorProcess(self.directory / f"mirror-{self._count}", settings)
         self._stack.callback(made.stop)
         return made
+
+    def started(self, server: _Server) -> _Server:
+        """Start another server, and end it with the others."""
+        self._stack.callback(server.kill)
+        server.start()
+        return server
 
 
 def mirror_settings(source: ClusterProcess, name: str = "m") -> dict[str, Any]:

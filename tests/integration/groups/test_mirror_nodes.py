@@ -14,6 +14,7 @@ from hermes.coordination.layout import MIRRORS
 from hermes.coordination.mirrors import MirroredPartition, MirrorProcess, read_mirrors
 from hermes.coordination.origins import (
     ORIGINS,
+    TreeOrigins,
     add_origins,
     forget_origins,
     list_origins,
@@ -142,7 +143,7 @@ def test_many_may_add_at_once(connect: str, make_session: MakeSession) -> None:
 
 
 def test_a_circle_of_three_is_refused(connect: str, make_session: MakeSession) -> None:
-    a, b, c = (make_session(f"{connect}/{name}") for name in "abc")
+    a, b, c = (TreeOrigins(make_session(f"{connect}/{name}")) for name in "abc")
     assert LoopGuard("ab", "A", "B", a, b).admit("t", "t") == ""
     assert LoopGuard("bc", "B", "C", b, c).admit("t", "t") == ""
     assert "comes from the target cluster A" in LoopGuard("ca", "C", "A", c, a).admit("t", "t")

@@ -120,7 +120,9 @@ def test_topics_of_kafkas_format_are_left_alone_and_said(stack: ExitStack, by: s
     mirror = pair.mirror(sources=[{"name": "east", by: known}])
     pair.arrived("clicks", 30)
     told = eventually(lambda: [text for name, text in mirror.errors.items() if "records" in name])
-    assert told == ["its topic has Kafka's format, and mirrors copy messages of 0.7 only"]
+    assert told == [
+        "its topic has Kafka's format: it is mirrored from a source that is given by its `kafka`"
+    ]
     with SimpleConsumer(pair.target.host, pair.target.port) as consumer:
         assert "records" not in {each.topic for each in consumer.metadata().topics}
 

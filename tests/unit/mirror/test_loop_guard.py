@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hermes.coordination.nodes import Node
+from hermes.coordination.origins import TreeOrigins
 from hermes.errors import CoordinationUnavailableError
 from hermes.mirror.loop_guard import LoopGuard
 
@@ -72,8 +73,8 @@ def trees() -> dict[str, Tree]:
 def guard(trees: dict[str, Tree], clock: Clock) -> Any:
     def make(source: str, target: str) -> LoopGuard:
         sessions: Any = trees
-        name = f"{source}-to-{target}"
-        return LoopGuard(name, source, target, sessions[source], sessions[target], clock)
+        kept = TreeOrigins(sessions[source]), TreeOrigins(sessions[target])
+        return LoopGuard(f"{source}-to-{target}", source, target, *kept, clock)
 
     return make
 

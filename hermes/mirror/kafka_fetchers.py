@@ -1,0 +1,94 @@
+"""A thread per broker of a source that is read by Kafka's protocol."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hermes.client.fetching import FetchResult
+from hermes.client.groups.streams import Claim
+from hermes.client.kafka_asking import KafkaAsker
+from hermes.errors import OffsetOutOfRangeBrokerError
+from hermes.mirror.fetchers import SourceFetcher
+from hermes.mirror.kafka_cluster import RefusedError
+from hermes.mirror.record_stretches import FetchedRecords
+from hermes.protocol import FetchRequest
+
+#: Only what was committed, of transactions.
+_READ_COMMITTED: Final = 1
+
+
+class KafkaFetcher(SourceFetcher):
+    """Fetches from one broker. It says that partitions have moved by the pauses of their claims."""
+
+    def __init__(self, *arguments: Any) -> None:
+        *_, (host, port), config, _commit, _claims, _counters = arguments
+        self._asker = KafkaAsker(host, port, config.seconds("timeout"), config.security)
+        super().__init__(*arguments)
+
+    def stop(self) -> None:
+        super().stop()
+        self._asker.close()
+
+    def _fetch(self, requests: Sequence[FetchRequest], wait_ms: int) -> list[FetchResult]:
+        topics: dict[str, list[dict[str, int]]] = defaultdict(list)
+        for each in requests:
+            topics[each.topic].append(
+                {
+                    "partition": each.partition,
+                    "current_leader_epoch": -1,
+                    "fetch_offset": each.offset,
+                    "last_fetched_epoch": -1,
+                    "log_start_offset": -1,
+                    "partition_max_bytes": each.max_size,
+                }
+            )
+        answer = self._asker.ask(
+            "Fetch",
+            12,
+            replica_id=-1,
+            max_wait=wait_ms,
+            min_bytes=1,
+            max_bytes=sum(each.max_size for each in requests),
+            isolation_level=_READ_COMMITTED,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": name, "partitions": each} for name, each in topics.items()],
+        )
+        found = {
+            (topic.topic, each.partition_index): each
+            for topic in answer.responses
+            for each in topic.partitions
+        }
+        return [_result(each, found.get((each.topic, each.partition))) for each in requests]
+
+    def _find_offset(self, claim: Claim, time_ms: int) -> int:
+        partition = {
+            "partition_index": claim.partition.partition,
+            "current_leader_epoch": -1,
+            "timestamp": time_ms,
+        }
+        answer = self._asker.ask(
+            "ListOffsets",
+            7,
+            replica_id=-1,
+            isolation_level=_READ_COMMITTED,
+            topics=[{"name": claim.topic, "partitions": [partition]}],
+        )
+        (found,) = answer.topics[0].partitions
+        if found.error_code:
+            raise RefusedError(str(claim), found.error_code)
+        return int(found.offset)
+
+
+def _result(request: FetchRequest, found: Any) -> FetchResult:
+    nothing = FetchedRecords(b"", request.offset)
+    if found is None:
+        return FetchResult(request, nothing)
+    if found.error_code:
+        refused = RefusedError("the source's broker", found.error_code)
+        is_outside = refused.name == "OFFSET_OUT_OF_RANGE"
+        error = OffsetOutOfRangeBrokerError(str(refused)) if is_outside else refused
+        return FetchResult(request, nothing, found.high_watermark, error)
+    aborted = [(e.producer_id, e.first_offset) for e in found.aborted_transactions or ()]
+    records = FetchedRecords(found.records or b"", request.offset, aborted)
+    return FetchResult(request, records, found.high_watermark)

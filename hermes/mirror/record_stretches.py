@@ -1,0 +1,134 @@
+"""Record batches of a source as stretches: each is one batch, as a producer of the target sends it.
+
+The messages of a batch go on as they are, compressed ones unopened; its header gets the base offset
+0, and neither a producer nor a transaction, which the target wouldn't know. Only batches that no
+producer may send are made anew: those with messages missing (compacted, or fetched from the middle)
+and those whose timestamps the source's broker has set. Of transactions what was committed goes on.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from hermes.errors import InvalidBatchError, InvalidMessageError
+from hermes.mirror.stretches import Stretch
+from hermes.protocol.record_batches import (
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    decode_header,
+    encode_header,
+    is_intact,
+    next_in,
+    with_crc,
+)
+from hermes.protocol.record_compression import RecordCodec
+from hermes.protocol.record_set import RecordSet
+from hermes.protocol.records import encode_batch, iterate_records
+
+_ABORT: Final = b"\0\0\0\0"  # a control record's key: its version, and what it marks
+
+#: The producer's id and the first offset of a transaction that was aborted.
+AbortedTransaction = tuple[int, int]
+
+
+class FetchedRecords(RecordSet):
+    """A fetch of a partition with the transactions in it that were aborted."""
+
+    __slots__ = ("aborted",)
+
+    def __init__(
+        self, data: bytes, base_offset: int, aborted: Sequence[AbortedTransaction] = ()
+    ) -> None:
+        super().__init__(data, base_offset)
+        self.aborted = aborted
+
+
+def record_stretches(fetched: RecordSet) -> Iterator[Stretch]:
+    """Divide what was fetched from an offset on; its last batch may be cut.
+
+    Yields:
+        Stretches without holes between them; those without data hold nothing to be copied.
+
+    Raises:
+        InvalidMessageError: what comes next can't be copied: it is of an older format, expands to
+            too much, or is damaged and nothing tells where the next batch starts.
+    """
+    data, reached = fetched.data, fetched.base_offset
+    transactions = _Transactions(getattr(fetched, "aborted", ()))
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        try:
+            header = decode_header(data, position)
+        except InvalidBatchError as error:
+            raise InvalidMessageError(f"at offset {reached}: {error}", offset=reached) from error
+        end = position + header.size_bytes
+        if end > len(data):
+            return
+        batch, position = memoryview(data)[position:end], end
+        if not is_intact(batch):
+            following = next_in(data, end)
+            if following is None or following.base_offset <= reached:
+                text = f"a damaged batch at offset {reached}, and none follows yet"
+                raise InvalidMessageError(text, offset=reached)
+            yield Stretch(reached, following.base_offset, b"", 0, "damaged", False, True)
+            reached = following.base_offset
+        elif header.next_offset > reached:
+            is_wanted = transactions.takes(header, batch) and header.record_count
+            made, count = _sent(header, batch, reached) if is_wanted else (b"", 0)
+            is_verbatim = bool(count) and count == header.next_offset - reached
+            yield Stretch(reached, header.next_offset, made, count, "", is_verbatim, True)
+            reached = header.next_offset
+
+
+class _Transactions:
+    """Tells which batches of one fetch are part of a transaction that was aborted."""
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._later = sorted(aborted, key=lambda each: -each[1])
+        self._open = set[int]()
+
+    def takes(self, header: BatchHeader, batch: memoryview) -> bool:
+        while self._later and self._later[-1][1] <= header.last_offset:
+            self._open.add(self._later.pop()[0])
+        if header.attributes & CONTROL_BIT:
+            if any((each.key or b"")[:4] == _ABORT for each in iterate_records(batch, header)):
+                self._open.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._open)
+
+
+def _sent(header: BatchHeader, batch: memoryview, first: int) -> tuple[bytes, int]:
+    """A batch as a producer sends it, without what is before `first`; how many messages it has."""
+    set_by_broker = header.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
+    is_dense = header.record_count == header.last_offset_delta + 1
+    if is_dense and header.base_offset >= first and not set_by_broker:
+        changed = header._replace(base_offset=0, leader_epoch=-1)
+        if not header.has_producer and not header.is_transactional:
+            return encode_header(changed) + batch[HEADER_BYTES:], header.record_count
+        return with_producer(changed, batch[HEADER_BYTES:]), header.record_count
+    kept = [each for each in iterate_records(batch, header) if each.offset >= first]
+    if not kept:
+        return b"", 0
+    numbered = [each._replace(offset=n) for n, each in enumerate(kept)]
+    return encode_batch(numbered, RecordCodec(header.codec)), len(numbered)
+
+
+def with_producer(
+    header: BatchHeader,
+    body: memoryview,
+    producer_id: int = NO_PRODUCER_ID,
+    epoch: int = -1,
+    sequence: int = -1,
+) -> bytes:
+    """A batch with another producer, or none, and in no transaction."""
+    changed = header._replace(
+        attributes=header.attributes & ~TRANSACTIONAL_BIT,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+    return with_crc(changed, body) + body

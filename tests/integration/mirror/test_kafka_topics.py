@@ -1,0 +1,218 @@
+"""Mirrors of topics of Kafka's format, from and to Hermes and a real Kafka 4."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka_4 import KafkaProcess
+from kafka_mirror_kills import KafkaMirrorKills
+from kafka_mirrors import (
+    Copied,
+    arrived,
+    create,
+    ends,
+    eventually,
+    kafka_mirror,
+    produce,
+    records,
+)
+from mirror_clusters import Clusters
+
+from hermes.client.kafka_groups import KafkaGroups
+from hermes.client.places import PartitionPlace
+from hermes.mirror.loop_guard import LoopGuard
+from hermes.security import PLAIN
+from hermes.testing import RunningBroker, running_broker
+
+SETTINGS = {"kafka_listen": "tcp:0:interface=127.0.0.1", "coordination": "embedded"}
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process = KafkaProcess(tmp_path_factory.mktemp("kafka"))
+    process.start()
+    yield process.address
+    process.kill()
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def hermes(stack: ExitStack, **settings: Any) -> RunningBroker:
+    return stack.enter_context(running_broker(settings=SETTINGS | settings))
+
+
+def address_of(broker: RunningBroker) -> str:
+    assert broker.bootstrap_servers is not None
+    return broker.bootstrap_servers
+
+
+def sent(count: int, first: int = 0) -> list[tuple[int, Copied]]:
+    """Records of all kinds, with the partition of each."""
+    now_ms = time.time_ns() // 1_000_000
+    return [
+        (
+            number % PARTITIONS,
+            Copied(
+                b"key %d" % (number % 50) if number % 4 else None,
+                b"value %d" % number if number % 7 else None,
+                (("number", b"%d" % number), ("nothing", None)) if number % 5 == 0 else (),
+                now_ms - number,
+            ),
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def by_partition(*some: list[tuple[int, Copied]]) -> list[list[Copied]]:
+    return [
+        [record for one in some for place, record in one if place == partition]
+        for partition in range(PARTITIONS)
+    ]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("way", ["from Kafka", "to Kafka", "within Hermes"])
+def test_records_arrive_as_they_are(stack: ExitStack, kafka: str, way: str, codec: str) -> None:
+    broker = hermes(stack)
+    own = address_of(broker)
+    source = kafka if way == "from Kafka" else own
+    if way == "within Hermes":
+        there = hermes(stack)
+        target, place = address_of(there), {"brokers": f"{there.host}:{there.port}"}
+    elif way == "from Kafka":
+        target, place = own, {"zookeeper": broker.zookeeper_connect}
+    else:
+        target, place = kafka, {"kafka": kafka}
+    topic = f"{way.replace(' ', '-')}-{codec}"
+    create(source, topic, PARTITIONS)
+    first, second = sent(600), sent(300, 600)
+    produce(source, topic, first, **{"compression.type": codec})
+    mirror = kafka_mirror(stack, source, place, whitelist=topic, name=topic)
+    eventually(arrived(target, topic, by_partition(first)), f"{mirror.errors}")
+    produce(source, topic, second, **{"compression.type": codec, "enable.idempotence": True})
+    eventually(arrived(target, topic, by_partition(first, second)), f"{mirror.errors}")
+    assert sum(each.messages for each in mirror.figures()) == 900
+    assert not mirror.errors
+
+
+def test_a_mirror_goes_on_where_it_was(stack: ExitStack, kafka: str) -> None:
+    broker = hermes(stack)
+    create(kafka, "going-on", PARTITIONS)
+    first, second = sent(300), sent(300, 300)
+    produce(kafka, "going-on", first)
+    chosen = {"whitelist": "going-on", "name": "going-on"}
+    mirror = kafka_mirror(stack, kafka, {"zookeeper": broker.zookeeper_connect}, **chosen)
+    eventually(arrived(address_of(broker), "going-on", by_partition(first)))
+    mirror.stop()
+    host, port = kafka.split(":")
+    groups = KafkaGroups([(host, int(port))], 30.0, PLAIN)
+    stack.callback(groups.close)
+    group = "hermes-mirror-going-on"
+    stored = {("going-on", each): 100 for each in range(PARTITIONS)}
+    assert groups.offsets(group) == stored
+    beginning = PartitionPlace("offset", 0)
+    groups.store(group, {p: groups.reset(p, at, beginning) for p, at in stored.items()})
+    produce(kafka, "going-on", second)
+    kafka_mirror(stack, kafka, {"zookeeper": broker.zookeeper_connect}, **chosen)
+    eventually(arrived(address_of(broker), "going-on", by_partition(first, second)))
+    eventually(lambda: set(groups.offsets(group).values()) == {200})
+
+
+def test_only_what_was_committed_of_transactions_arrives(stack: ExitStack, kafka: str) -> None:
+    broker = hermes(stack)
+    create(kafka, "paid", 1)
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": "payer"})
+    producer.init_transactions(60)
+    for number in range(6):
+        producer.begin_transaction()
+        for part in b"abc":
+            producer.produce("paid", b"%d%c" % (number, part))
+        if number % 3 == 1:
+            producer.flush(60)
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    mirror = kafka_mirror(stack, kafka, {"zookeeper": broker.zookeeper_connect}, whitelist="paid")
+    expected = [b"%d%c" % (n, part) for n in range(6) if n % 3 != 1 for part in b"abc"]
+    own = address_of(broker)
+    eventually(lambda: ends(own, "paid", 1) == [len(expected)], "not everything arrived")
+    assert [each.value for each in records(own, "paid", 1)[0]] == expected
+    eventually(lambda: [each.position for each in mirror.figures()] == [24])
+
+
+def test_the_brokers_timestamps_stay(stack: ExitStack, kafka: str) -> None:
+    broker = hermes(stack)
+    create(kafka, "stamped", 1, message_timestamp_type="LogAppendTime")
+    produce(kafka, "stamped", [(0, Copied(b"k", b"v", (), 1_000))])
+    place = {"zookeeper": broker.zookeeper_connect}
+    kafka_mirror(stack, kafka, place, whitelist="stamped", name="stamped")
+    eventually(lambda: ends(address_of(broker), "stamped", 1) == [1])
+    there = records(address_of(broker), "stamped", 1)
+    assert there == records(kafka, "stamped", 1)
+    assert there[0][0].timestamp_ms > 1_000_000
+
+
+def test_what_is_too_large_for_the_target_waits(stack: ExitStack, kafka: str) -> None:
+    broker = hermes(stack)
+    create(address_of(broker), "large", 1)
+    create(kafka, "large", 1, max_message_bytes="2000")
+    now_ms = time.time_ns() // 1_000_000
+    some = [
+        (0, Copied(None, bytes([65 + n]) * size, (), now_ms))
+        for n, size in enumerate((9, 5_000, 9))
+    ]
+    for each in some:
+        produce(address_of(broker), "large", [each])
+    mirror = kafka_mirror(
+        stack, address_of(broker), {"kafka": kafka}, whitelist="large", name="large"
+    )
+    told = eventually(lambda: [each.error for each in mirror.figures() if each.error])
+    assert told == [f"{kafka}: topic 'large' partition 0: MESSAGE_TOO_LARGE"]
+    assert ends(kafka, "large", 1) == [1]
+
+
+def test_the_way_back_is_refused(stack: ExitStack, kafka: str) -> None:
+    broker = hermes(stack)
+
+    def guarded(source: str, place: Any, topics: dict[str, Any]) -> Any:
+        def make(_: str, source_id: str, *kept: Any) -> LoopGuard:
+            return LoopGuard("m", source_id, mirror.target_id, *kept)
+
+        mirror = kafka_mirror(stack, source, place, make, whitelist="there,back", topics=topics)
+        return mirror
+
+    create(kafka, "there", 1)
+    produce(kafka, "there", [(0, Copied(None, b"once", (), time.time_ns() // 1_000_000))])
+    guarded(kafka, {"zookeeper": broker.zookeeper_connect}, {"map": {"there": "back"}})
+    eventually(lambda: ends(address_of(broker), "back", 1) == [1])
+    back = guarded(address_of(broker), {"kafka": kafka}, {"map": {"back": "there"}})
+    eventually(lambda: "it would make a loop: back comes from" in str(back.refused))
+    assert ends(kafka, "there", 1) == [1]
+
+
+def test_a_cluster_is_not_mirrored_into_itself(stack: ExitStack) -> None:
+    broker = hermes(stack)
+
+    def make(_: str, source_id: str, *kept: Any) -> LoopGuard:
+        return LoopGuard("m", source_id, mirror.target_id, *kept)
+
+    create(address_of(broker), "round", 1)
+    mirror = kafka_mirror(stack, address_of(broker), {"zookeeper": broker.zookeeper_connect}, make)
+    eventually(lambda: "the source is the target itself" in str(mirror.refused))
+
+
+@pytest.mark.parametrize(("source", "target"), [("kafka", "hermes"), ("hermes", "kafka")])
+def test_everything_arrives_in_order_through_kills(
+    clusters: Clusters, source: str, target: str
+) -> None:
+    run = KafkaMirrorKills(clusters, source, target, messages=60_000, kills=3, seed=1)
+    run.run()
+    assert set(run.deeds) == {"source", "target", "mirror"}
