@@ -56,7 +56,7 @@ def _given(config: BrokerConfig) -> frozenset[Acl]:
 
 
 def _filter(asked: Any) -> AclFilter:
-    found = AclFilter(
+    return AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,
         asked.pattern_type_filter,
@@ -65,15 +65,17 @@ def _filter(asked: Any) -> AclFilter:
         asked.operation,
         asked.permission_type,
     )
+
+
+def _check_known(wanted: AclFilter) -> None:
     for value, known, what in (
-        (found.kind, _KINDS, "resourceType"),
-        (found.pattern, _PATTERNS | {MATCH}, "patternType"),
-        (found.operation, _OPERATIONS, "operation"),
-        (found.permission, _PERMISSIONS, "permissionType"),
+        (wanted.kind, _KINDS, "resourceType"),
+        (wanted.pattern, _PATTERNS | {MATCH}, "patternType"),
+        (wanted.operation, _OPERATIONS, "operation"),
+        (wanted.permission, _PERMISSIONS, "permissionType"),
     ):
         if value != ANY and value not in known:
             raise KafkaError(Code.INVALID_REQUEST, f"Filter contains UNKNOWN elements: {what}")
-    return found
 
 
 # -- DescribeAcls -------------------------------------------------------------------------------
@@ -83,11 +85,11 @@ def describe_acls(request: Any, call: Call) -> Any:
     make, config = call.make, call.server.shared.config
     try:
         _check(Operation.DESCRIBE, call)
-        wanted = _filter(request)
     except HermesError as error:
         return make.DescribeAclsResponse(
             error_code=code_of(error), error_message=str(error), resources=()
         )
+    wanted = _filter(request)
     found: dict[tuple[int, str, int], list[Acl]] = {}
     for acl in sorted(_given(config) | config.requested.acls):
         if wanted.matches(acl):
@@ -219,6 +221,7 @@ async def delete_acls(request: Any, call: Call) -> Any:
                 if number >= _MOST_FILTERS:
                     raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_FILTERS} filters")
                 wanted = _filter(asked)
+                _check_known(wanted)
                 matching = [each for each in every if wanted.matches(each)]
                 count += len(matching)
                 if count > _MOST_MATCHES:

@@ -90,7 +90,14 @@ _ALL: Final = (
     Api(35, "DescribeLogDirs", 1, 5, "hermes.kafka.admin_cluster:describe_log_dirs"),
     Api(37, "CreatePartitions", 0, 3, "hermes.kafka.admin_topics:create_partitions"),
     Api(44, "IncrementalAlterConfigs", 0, 1, "hermes.kafka.admin_configs:change_configs"),
+    Api(48, "DescribeClientQuotas", 0, 1, "hermes.kafka.admin_quotas:describe_quotas"),
+    Api(49, "AlterClientQuotas", 0, 1, "hermes.kafka.admin_quotas:alter_quotas"),
+    Api(50, "DescribeUserScramCredentials", 0, 0, "hermes.kafka.admin_users:describe_users"),
+    Api(51, "AlterUserScramCredentials", 0, 0, "hermes.kafka.admin_users:alter_users"),
     Api(60, "DescribeCluster", 0, 2, "hermes.kafka.admin_cluster:describe_cluster"),
+    Api(61, "DescribeProducers", 0, 0, "hermes.kafka.admin_transactions:describe_producers"),
+    Api(65, "DescribeTransactions", 0, 0, "hermes.kafka.admin_transactions:describe_transactions"),
+    Api(66, "ListTransactions", 0, 2, "hermes.kafka.admin_transactions:list_transactions"),
 )
 
 #: All of them, by key.

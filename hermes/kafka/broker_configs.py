@@ -68,6 +68,8 @@ _ALWAYS: Final = (
     ("log.message.timestamp.type", _T.STRING, "CreateTime"),
     ("delete.topic.enable", _T.BOOLEAN, "true"),
     ("unclean.leader.election.enable", _T.BOOLEAN, "false"),
+    # By which consoles tell what they may ask for: that of the oldest schemas that are served.
+    ("inter.broker.protocol.version", _T.STRING, "4.0"),
 )
 
 

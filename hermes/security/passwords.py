@@ -3,6 +3,7 @@
 All arithmetic is `scramp`'s, imported only here and in `scram`.
 """
 
+import hashlib
 import hmac
 import secrets
 from typing import Final
@@ -73,6 +74,14 @@ def make_verifier(
             "password", f"it holds characters that no password can have: {reason}"
         ) from None
     return Verifier(mechanism, iterations, made, stored_key, server_key)
+
+
+def verifier_of_salted(mechanism: str, iterations: int, salt: bytes, salted: bytes) -> Verifier:
+    """Make the verifier of what a password was salted to (RFC 5802's SaltedPassword)."""
+    digest = "sha256" if mechanism == MECHANISMS[0] else "sha512"
+    stored_key = hashlib.new(digest, hmac.digest(salted, b"Client Key", digest)).digest()
+    server_key = hmac.digest(salted, b"Server Key", digest)
+    return Verifier(mechanism, iterations, salt, stored_key, server_key)
 
 
 def disguised(disguise: Disguise, name: str, mechanism: str) -> Verifier:

@@ -162,6 +162,24 @@ class Users:
         """Change a user's password. Raises: as `with_user`, or there is no such user."""
         return self._with(replace(self._known(name), verifiers=_verifiers(password, iterations)))
 
+    def with_verifier(self, name: str, verifier: Verifier) -> Self:
+        """Give a user, who may be new, another verifier of its mechanism. Raises as `with_user`."""
+        if name not in self.by_name:
+            return self.with_user(name, None).with_verifier(name, verifier)
+        user = self._known(name)
+        kept = (each for each in user.verifiers if each.mechanism != verifier.mechanism)
+        return self._with(replace(user, verifiers=(*kept, verifier)))
+
+    def without_verifier(self, name: str, mechanism: str) -> Self:
+        """Take one away; whom nothing is left of, not even groups, goes. Raises: there is none."""
+        user = self._known(name)
+        kept = tuple(each for each in user.verifiers if each.mechanism != mechanism)
+        if kept == user.verifiers:
+            raise ConfigError("user", f"{quoted(name)} has no password for {mechanism}")
+        if not kept and not user.groups:
+            return self.without(name)
+        return self._with(replace(user, verifiers=kept))
+
     def with_groups(self, name: str, groups: Iterable[str]) -> Self:
         """Change a user's groups. Raises: as `with_user`, or there is no such user."""
         return self._with(replace(self._known(name), groups=_checked(groups)))

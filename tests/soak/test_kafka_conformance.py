@@ -9,6 +9,7 @@ import pytest
 import record_scenes
 from conformance_consumers import CONSUMER_SETTINGS
 from conformance_sasl import PASSWORD, USER, authenticated
+from conformance_security import GUARDED_SETTINGS, guarded
 from kafka_4 import KafkaProcess, kafka_version
 
 SCENES = {**conformance.SCENES, **record_scenes.SCENES}
@@ -28,6 +29,12 @@ def test_kafka_still_answers_so(tmp_path: Path) -> None:
         answered["authenticated"] = authenticated(kafka.sasl_address)
     finally:
         kafka.kill()
+    secured = KafkaProcess(tmp_path / "guarded", {**SETTINGS, **GUARDED_SETTINGS})
+    secured.start()
+    try:
+        answered["guarded"] = guarded(secured.address)
+    finally:
+        secured.kill()
     recorded = {"source": f"Kafka {kafka_version()}", "answers": answered}
     if os.environ.get("HERMES_RECORD"):
         text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))

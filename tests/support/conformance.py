@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance_consumers import CONSUMER_SCENES
 from conformance_groups import GROUP_SCENES
+from conformance_security import SECURITY_SCENES
 from conformance_steps import (
     DEFAULT_RETENTION_MS,
     NOW_MS,
@@ -490,6 +491,7 @@ SCENES: dict[str, Callable[[Scene], None]] = (
     | GROUP_SCENES
     | CONSUMER_SCENES
     | VERSION_SCENES
+    | SECURITY_SCENES
 )
 
 

@@ -52,14 +52,17 @@ _HIDDEN = {
     *("log_dir", "total_bytes", "usable_bytes", "replica_nodes", "isr_nodes", "broker_id"),
     *("client_host", "authorized_operations", "topic_authorized_operations", "session_id"),
     *("cluster_authorized_operations", "topic_config_error_code", "is_future_key", "protocol_data"),
-    "auth_bytes",
+    *("auth_bytes", "last_timestamp"),
     # None or nothing: Kafka isn't of one mind. And texts for people.
     *("aborted_transactions", "batch_index_error_message"),
 }
 
 # What a broker lists in any order: by the names of fields, and of kinds of parts where other
 # answers have a field of that name whose order matters.
-_UNORDERED = {"mechanisms", "members", "results"}
+_UNORDERED = {
+    *("mechanisms", "members", "results"),
+    *("resources", "acls", "matching_acls", "entries", "values", "credential_infos"),
+}
 _UNORDERED_PARTS = {"DescribeLogDirsTopic", "DescribeLogDirsPartition"}
 
 

@@ -36,7 +36,10 @@ _MEANT: Mapping[str, Sequence[Any]] = {
     "resource_name": ("old", "new", "kafka-cluster", "*"),
     "principal": ("User:alice", "User:alice", "Group:ops", "User:*"),
     "host": ("*",),
+    "entity_type": ("user", "user", "client-id"),
+    "entity_name": ("alice", None, "x"),
     "operation": (*range(1, 13),),
+    "permission_type": (2, 3, 3, 1),
 }
 _NOTHING = ((),)
 # Groups have something to share only after some requests of theirs: heartbeats, joins, syncs.
@@ -45,15 +48,21 @@ _GROUPS = ("group 1", "group 2", "group 3")
 _NUMBERS = (0, 0, 0, 1, -1, 2, 3, -2, -3, 127, -128, 32767, 2**31 - 1, -(2**31))
 
 
-def fuzz(bench: KafkaBench, seed: int, count: int) -> list[str]:
+def fuzz(bench: KafkaBench, seed: int, count: int, only: Sequence[int] = ()) -> list[str]:
     """Send requests that are cut, flipped, or have any values, on connections of their own.
+
+    Args:
+        bench: to which broker.
+        seed: decides which.
+        count: how many.
+        only: of which kinds, by their numbers; all unless given.
 
     Returns:
         The lines that were logged.
     """
     chance = random.Random(seed)
     with log_lines() as lines:
-        frames = requests(chance, lambda: _likely(chance, bench))
+        frames = requests(chance, lambda: _likely(chance, bench), only)
         for number, frame in zip(range(count), frames, strict=False):
             connection, transport = bench.connect_kafka()
             connection.dataReceived(frame)
@@ -67,14 +76,17 @@ def fuzz(bench: KafkaBench, seed: int, count: int) -> list[str]:
     return list(lines)
 
 
-def requests(chance: random.Random, likely: Callable[[], "_Likely"]) -> Iterator[bytes]:
+def requests(
+    chance: random.Random, likely: Callable[[], "_Likely"], only: Sequence[int] = ()
+) -> Iterator[bytes]:
     """Make requests without end.
 
     Args:
         chance: decides.
         likely: tells what could be meant next.
+        only: of which kinds; all unless given.
     """
-    kinds = [*APIS.values(), *(APIS[each] for each in _MORE_OFTEN)]
+    kinds = [APIS[each] for each in only or (*APIS, *_MORE_OFTEN)]
     while True:
         api = chance.choice(kinds)
         version = chance.randint(api.lowest, api.highest)
@@ -118,7 +130,8 @@ def _likely(chance: random.Random, bench: KafkaBench) -> _Likely:
         group, member_id, instance_id, epoch = chance.choice(found)
     return {
         **_MEANT,
-        **dict.fromkeys(("group_id", "group_ids", "groups", "groups_names", "key"), (group,)),
+        **dict.fromkeys(("group_id", "group_ids", "groups", "groups_names"), (group,)),
+        "key": (group, group, "producer_byte_rate", "consumer_byte_rate"),
         "member_id": (member_id,),
         **dict.fromkeys(("instance_id", "group_instance_id"), (instance_id,)),
         "member_epoch": (*[epoch] * 8, epoch - 1, 0, -1, -2),

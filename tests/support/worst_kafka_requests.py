@@ -97,6 +97,12 @@ def kafka_kinds() -> list[Kind]:
         Kind("20,000 ACLs made", _many("CreateAcls", 3, 20_000, "creations", _ACL)),
         Kind("20,000 filters of ACLs", _many("DeleteAcls", 3, 20_000, "filters", _ACL_FILTER)),
         Kind("ACLs described, 1,000 times", _request("DescribeAcls", 3, **_ANY_ACL) * 1000, 1000),
+        Kind("20,000 quotas", _quotas()),
+        Kind("quotas described, 1,000 times", _asking_quotas() * 1000, 1000),
+        Kind("60,000 users described", _many_users()),
+        Kind("20,000 users altered", _altering_users()),
+        Kind("producers of 60,000 partitions", _producers()),
+        Kind("60,000 transactions", _transactions()),
         Kind("log directories, 500 times", _request("DescribeLogDirs", 4, topics=None) * 500, 500),
         Kind("2,000 ids of producers", _init_producer() * 2000, 2000),
         Kind("ApiVersions, 5,000 times", _request("ApiVersions", 0) * 5000, 5000),
@@ -208,6 +214,34 @@ def _creating() -> bytes:
         return _request("CreateTopics", 7, topics=[entry] * count, timeout=1000)
 
     return _repeated(encode, 40_000)
+
+
+def _quotas() -> bytes:
+    op = {"key": "producer_byte_rate", "value": 5.0, "remove": False}
+    entry = {"entity": [{"entity_type": "user", "entity_name": "000000"}], "ops": [op]}
+    return _many("AlterClientQuotas", 1, 20_000, "entries", entry)
+
+
+def _asking_quotas() -> bytes:
+    return _request("DescribeClientQuotas", 1, components=[], strict=False)
+
+
+def _many_users() -> bytes:
+    return _many("DescribeUserScramCredentials", 0, 60_000, "users", {"name": "000000"})
+
+
+def _altering_users() -> bytes:
+    gone = {"name": "000000", "mechanism": 1}
+    return _many("AlterUserScramCredentials", 0, 20_000, "deletions", gone)
+
+
+def _producers() -> bytes:
+    named = {"name": _WIDE, "partition_indexes": [1]}
+    return _many("DescribeProducers", 0, 60_000, "topics", named)
+
+
+def _transactions() -> bytes:
+    return _many("DescribeTransactions", 0, 60_000, "transactional_ids")
 
 
 def _joins(count: int, group: str, client: bytes = b"c", size: int = 10) -> bytes:

@@ -162,6 +162,36 @@ def test_acls_are_shown_and_changed_by_whom_the_cluster_is(ask: Any) -> None:
     assert create(ask, "hidden") == TOPIC_REFUSED
 
 
+def test_quotas_and_users_are_shown_and_changed_by_admins_of_the_cluster(ask: Any) -> None:
+    make = parts("AlterClientQuotas", 1)
+    own = make.EntityData(entity_type="user", entity_name="ANONYMOUS")
+    op = make.OpData(key="producer_byte_rate", value=1e9, remove=False)
+    entry = make.EntryData(entity=(own,), ops=(op,))
+    make = parts("AlterUserScramCredentials", 0)
+    root = make.ScramCredentialUpsertion(
+        name="root", mechanism=1, iterations=4096, salt=bytes(16), salted_password=bytes(32)
+    )
+
+    altered = ask("AlterClientQuotas", 1, entries=(entry,), validate_only=False)
+    users = ask("AlterUserScramCredentials", 0, deletions=(), upsertions=(root,))
+    quotas = ask("DescribeClientQuotas", 1, components=(), strict=False)
+    shown = ask("DescribeUserScramCredentials", 0, users=None)
+
+    assert [int(each.error_code) for each in altered.entries] == [CLUSTER_REFUSED]
+    assert [int(each.error_code) for each in users.results] == [CLUSTER_REFUSED]
+    assert (int(quotas.error_code), quotas.entries) == (CLUSTER_REFUSED, None)
+    assert (int(shown.error_code), shown.results) == (CLUSTER_REFUSED, ())
+
+
+def test_producers_are_shown_to_who_may_consume(ask: Any) -> None:
+    make = parts("DescribeProducers", 0)
+    topics = tuple(
+        make.TopicRequest(name=each, partition_indexes=(0,)) for each in ("own-1", "seen-1")
+    )
+    response = ask("DescribeProducers", 0, topics=topics)
+    assert [int(each.partitions[0].error_code) for each in response.topics] == [0, TOPIC_REFUSED]
+
+
 def test_whoever_may_do_anything_gets_a_producer_id_and_others_get_none(ask: Any) -> None:
     def init(ask: Any) -> int:
         wanted = {"transactional_id": None, "producer_id": -1, "producer_epoch": -1}

@@ -14,14 +14,21 @@ import conformance
 import pytest
 import record_scenes
 from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated
+from conformance_security import SECURITY_DIFFERENCES, guarded
 from conformance_steps import comparable
 from kafka_4 import kafka_version
 from kafka_bench import messages
 
+from hermes.security.users import Users
 from hermes.testing import running_kafka
 
 SCENES = {**conformance.SCENES, **record_scenes.SCENES}
-DIFFERENCES = {**conformance.DIFFERENCES, **record_scenes.DIFFERENCES, **SASL_DIFFERENCES}
+DIFFERENCES = {
+    **conformance.DIFFERENCES,
+    **record_scenes.DIFFERENCES,
+    **SASL_DIFFERENCES,
+    **SECURITY_DIFFERENCES,
+}
 ROOT = Path(__file__).parents[3]
 RECORDED: dict[str, Any] = json.loads(
     (ROOT / "tests" / "vectors" / "kafka-4-answers.json").read_text(encoding="utf-8")
@@ -42,6 +49,15 @@ def test_hermes_answers_as_kafka_does(name: str, bootstrap: str) -> None:
 def test_hermes_authenticates_as_kafka_does() -> None:
     with running_kafka(users={USER: PASSWORD}) as secured:
         check("authenticated", authenticated(secured.bootstrap_servers))
+
+
+def test_hermes_guards_as_kafka_does(tmp_path: Path) -> None:
+    (tmp_path / "users").write_bytes(Users.none().encode())
+    (tmp_path / "users").chmod(0o600)
+    rules = [{"principal": "anonymous", "operations": ["all"]}]
+    settings = {"access": rules, "users_file": str(tmp_path / "users")}
+    with running_kafka(settings=settings) as secured:
+        check("guarded", guarded(secured.bootstrap_servers))
 
 
 def check(name: str, answered: dict[str, Any]) -> None:
