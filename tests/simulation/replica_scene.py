@@ -5,22 +5,24 @@ from random import Random
 
 from coordination import Coordination
 from disks import Disk
-from invariants import Batch, Copy, Invariants
+from invariants import Copy, Invariants
 from machines import Machine
 from network import Network
+from replica_clients import Clients, Producer, Reader, read_all
 from replicas import TOPIC, TOPIC_ID, Cluster, ReplicaBroker
-from schedule import SCENES
+from schedule import SCENES, Histories
 from troubles import Rates, Troubles
 from world import World
 
 from hermes.coordination.replicas import ReplicaTree
 from hermes.coordination.topic_tree import TopicTree
-from hermes.protocol.records import Record, encode_batch
 from hermes.replication.leading import LeaderSettings
 from hermes.replication.state import TopicReplicas, first_state
 from hermes.storage import LogSettings
 
 BROKERS = (1, 2, 3)
+
+_PRODUCERS = 3
 
 #: How often what only replicas meet comes in a second, at a wildness of 1.
 _USUAL = {"suspicion": 0.3, "leaving": 0.15, "stop": 0.1, "deletion": 0.3}
@@ -70,11 +72,10 @@ class ReplicatedPartition:
             world.child("messages"),
         )
         self.troubles = _Troubles(self, disks)
-        self.acknowledged = 0
-        self.refused = 0
-        self._produce_us = self.chance.choice((25_000, 70_000, 180_000))
+        self.clients = Clients(self.cluster, world.child("clients"), count())
+        self.histories: Histories = {}
+        self._pauses = self.chance.choice((25_000, 70_000, 180_000)), 100_000
         self._is_calm = False
-        self._numbers = count()
 
     @property
     def elections(self) -> int:
@@ -97,43 +98,16 @@ class ReplicatedPartition:
             rate = usual * self.rates.wildness * self.chance.expovariate(1.0)
             if rate and self.chance.random() < 0.5:
                 self._plan(kind, rate)
-        self.world.at(100_000, self._produce)
+        for number in range(_PRODUCERS):
+            Producer(self.clients, number, self._pauses[0]).next()
+        Reader(self.clients, _PRODUCERS, self._pauses[1]).next()
         self.world.at(100_000, self._ask)
 
     # -- clients ----------------------------------------------------------------------------------
 
-    def _leader(self) -> ReplicaBroker | None:
-        """Who leads for all a client knows; at times somebody else, who may think so."""
-        state = self.invariants.state
-        if state is None or self.chance.random() < 0.1:
-            return self.cluster.brokers[self.chance.choice(BROKERS)]
-        return self.cluster.brokers.get(state.leader)
-
-    def _produce(self) -> None:
-        if self._is_calm:
-            return
-        self.world.at(int(self._produce_us * self.chance.expovariate(1.0)) + 1, self._produce)
-        broker = self._leader()
-        if broker is not None and not broker.process.is_dead:
-            broker.process.run(self._send, broker)
-
-    def _send(self, broker: ReplicaBroker) -> None:
-        number = next(self._numbers)
-        records = [
-            Record(each, self.world.now_us // 1000, None, b"%d" % number)
-            for each in range(self.chance.choice((1, 1, 1, 2, 3)))
-        ]
-        sent: list[Batch] = []
-
-        def answer(is_kept: bool) -> None:
-            if is_kept:
-                self.acknowledged += 1
-                self.invariants.acknowledged(broker, sent[0])
-
-        if broker.produce(encode_batch(records), answer):
-            sent.append(self.invariants.copies[broker.broker_id].batches[-1])
-        else:
-            self.refused += 1
+    @property
+    def acknowledged(self) -> int:
+        return self.clients.acknowledged
 
     def _ask(self) -> None:
         self.world.at(50_000, self._ask)
@@ -214,7 +188,7 @@ class ReplicatedPartition:
     # -- the end ----------------------------------------------------------------------------------
 
     def calm(self) -> None:
-        self._is_calm = True
+        self._is_calm = self.clients.is_over = True
         self.troubles.stop()
         self.network.lost = self.network.doubled = self.coordination.lost = 0.0
         self.coordination.lagging = 0.0
@@ -235,6 +209,11 @@ class ReplicatedPartition:
             self.world.breaks(f"{leader.process} has {leader.log.end_offset}, and shows {mark}")
         if mark < self.invariants.shown_end:
             self.world.breaks(f"the end went back from {self.invariants.shown_end} to {mark}")
+        history, final = self.clients.history, read_all(leader)
+        for each in history.problems(final, leader.log.earliest):
+            self.world.breaks(each)
+        if not leader.log.earliest:
+            self.histories["the partition"] = history, final
 
 
 class _Troubles(Troubles):

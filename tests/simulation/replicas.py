@@ -33,8 +33,9 @@ from hermes.errors import (
     StorageError,
     WrongStateError,
 )
+from hermes.partition.partition import AppendedBatches, check_and_append
 from hermes.protocol.kafka_errors import Code
-from hermes.protocol.record_batches import BatchRules, check_batches, placed
+from hermes.protocol.record_batches import BatchRules, check_batches
 from hermes.replication import following
 from hermes.replication.awaiting import Awaiting
 from hermes.replication.electing import Refusals
@@ -561,32 +562,39 @@ class ReplicaBroker:
         is_confirmed = leading.is_confirmed(self.now, has_lease=self._has_lease())
         return int(self.log.high_watermark) if is_confirmed else None
 
-    def produce(self, batch: bytes, answer: Callable[[bool], None]) -> bool:
-        """Append what a producer sends; False: refused. The answer comes once it is committed."""
-        if not self.takes() or self.log.is_offline:
-            return False
+    def shows(self, offset: int) -> bool:
+        """Whether a reader who asks for an offset is answered."""
         leading, log = self.replica.leading, self.log
-        assert leading is not None
-        headers = check_batches(batch, BatchRules(1 << 20))
-        offset, last_epoch = log.end_offset, log.replica.epoch_before_end()
-        parts = placed(batch, headers, offset, leading.epoch)
-        try:
-            count_ = headers[0].last_offset_delta + 1
-            told = [(headers[0].size_bytes, offset + count_ - 1, headers[0].max_timestamp_ms)]
-            log.append(parts, sum(map(len, parts)), count_, self.clock.now_ms(), told)
-        except DiskFullError:
+        if leading is None or log.is_offline or not log.earliest <= offset <= log.high_watermark:
             return False
+        return leading.is_confirmed(self.now, has_lease=self._has_lease())
+
+    def produce(self, batch: bytes, answer: Callable[[bool], None]) -> AppendedBatches | None:
+        """Append what a producer sends; None: refused. The answer comes once it is committed.
+
+        Raises ProducerStateError: the producer is out of step.
+        """
+        if not self.takes() or self.log.is_offline:
+            return None
+        log = self.log
+        headers = check_batches(batch, BatchRules(1 << 20))
+        last_epoch = log.replica.epoch_before_end()
+        try:
+            done = check_and_append(log, headers, batch, self.clock.now_ms())
+        except DiskFullError:
+            return None
         except StorageError:
             self._lose()
-            return False
-        header = headers[0]._replace(base_offset=offset, leader_epoch=leading.epoch)
-        self.cluster.invariants.placed(self, [header], last_epoch)
+            return None
+        if not done.is_duplicate:
+            placed = {"base_offset": done.base_offset, "leader_epoch": log.leader_epoch}
+            self.cluster.invariants.placed(self, [headers[0]._replace(**placed)], last_epoch)
         key = next(self._keys)
         self.answers[key] = answer
-        self.awaiting.add(log.end_offset, key)
+        self.awaiting.add(done.end_offset, key)
         self._flush()
         self._answer_held()
-        return True
+        return done
 
     def delete(self, offset: int) -> None:
         """Let the log begin later, as an administrator wants, or retention."""
