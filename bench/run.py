@@ -22,6 +22,7 @@ from bench.measurements import (
     kafka,
     latency,
     mirror,
+    mirror_records,
     processors,
     rates,
     registry,
@@ -78,6 +79,9 @@ _MEASUREMENTS = {
         requests.measure, "where a small request's instructions go; needs valgrind", in_all=False
     ),
     "mirror": _Measurement(mirror.measure, "a mirror beside a consumer and a producer"),
+    "mirror-kafka": _Measurement(
+        mirror_records.measure, "the same for Kafka's format, beside confluent-kafka", in_all=False
+    ),
     "through": _Measurement(through.measure, "resident memory while gigabytes go in and out"),
     "connections": _Measurement(connections.measure, "resident memory of idle connections"),
     "console": _Measurement(console.measure, "the web console with a thousand topics"),

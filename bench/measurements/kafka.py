@@ -25,7 +25,7 @@ from bench.support.servers import HermesBroker
 from bench.support.settings import Settings
 from bench.support.usage import MEGABYTE, resident_bytes
 
-__all__ = ["measure"]
+__all__ = ["consume", "measure", "produce"]
 
 _HERMES, _MOCK, _KAFKA = "Hermes", "mock cluster", "Kafka"
 _UNIT = "messages/s"
@@ -87,11 +87,11 @@ def _throughput(brokers: dict[str, Any], rounds: int, count: int, directory: Pat
     for number in range(rounds + 1):
         for name, broker in brokers.items():
             topic = f"bench-{number}"
-            into = _produce(_kafka_address(broker), topic, payloads, count)
+            into = produce(_kafka_address(broker), topic, payloads, count)
             out = statistics.harmonic_mean(
-                [_consume(_kafka_address(broker), topic) for _ in range(_READS)]
+                [consume(_kafka_address(broker), topic) for _ in range(_READS)]
             )
-            at_once = _consume(_kafka_address(broker), topic, _UNPAUSED)
+            at_once = consume(_kafka_address(broker), topic, _UNPAUSED)
             if number:  # the first one warms up
                 produced[name].append(into)
                 consumed[name].append(out)
@@ -139,7 +139,7 @@ def _kafka_address(broker: Any) -> str:
     return f"{host}:{port}"
 
 
-def _produce(address: str, topic: str, payloads: list[bytes], count: int) -> float:
+def produce(address: str, topic: str, payloads: list[bytes], count: int) -> float:
     """Send messages one a call until all are acknowledged; messages per second."""
     from confluent_kafka import Producer
 
@@ -172,7 +172,7 @@ def _noting(failures: list[Any]) -> Any:
     return note
 
 
-def _consume(address: str, topic: str, settings: Mapping[str, Any] | None = None) -> float:
+def consume(address: str, topic: str, settings: Mapping[str, Any] | None = None) -> float:
     """Read what the topic has kept; messages per second, from the first fetch on."""
     from confluent_kafka import Consumer, TopicPartition
 
