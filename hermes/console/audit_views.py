@@ -49,13 +49,20 @@ class TierRow:
 
 @dataclass(frozen=True, slots=True)
 class AuditView:
-    """`windows`: those that aren't complete, newest first. `hidden`: how many more there are."""
+    """All there is to show.
+
+    Attributes:
+        windows: those that aren't complete, newest first.
+        hidden: how many more there are.
+        removed: by tier and topic how many messages were compacted away before they were counted.
+    """
 
     rows: tuple[TierRow, ...]
     windows: tuple[Window, ...]
     hidden: int
     losses: tuple[Loss, ...]
     totals: tuple[Total, ...]
+    removed: tuple[tuple[str, str, int], ...]
     unavailable: tuple[str, ...]
     is_reading: bool
 
@@ -104,6 +111,7 @@ class AuditReader:
                 report.windows += each.windows
                 report.losses += each.losses
                 report.totals += each.totals
+                report.removed |= each.removed
             return _view(report, tuple(self._reader.unavailable), is_reading)
 
     def _begin(self, now: float) -> None:
@@ -141,6 +149,7 @@ def _view(report: Report, unavailable: tuple[str, ...], is_reading: bool) -> Aud
         max(len(shown) - MOST_ROWS, 0),
         tuple(report.losses[:MOST_ROWS]),
         tuple(report.totals),
+        tuple((*place, count) for place, count in sorted(report.removed.items())),
         unavailable,
         is_reading,
     )

@@ -18,10 +18,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 from hermes.audit.counting import DEFAULT_WINDOW_MS, TierCounter
 from hermes.audit.events import Tallies
 from hermes.audit.publishing import Publisher
+from hermes.audit.record_counting import count_one_by_one
 from hermes.client import ProducerConfig
 from hermes.errors import ClientError
 from hermes.protocol import core, encode_message_set
-from hermes.protocol.stamps import STAMP, STAMP_START
+from hermes.protocol.records import Record
+from hermes.protocol.stamps import STAMP, STAMP_START, read_stamp
 from hermes.spark.load.load_target import LoadTarget
 from hermes.spark.load.loaded import read_loaded
 from hermes.spark.starting import prepared
@@ -29,6 +31,9 @@ from hermes.spark.stores import open_store
 
 # How long before its function is called the end of a micro-batch was chosen, at most.
 _PLANNED_BEFORE_MS: Final = 30_000
+
+# What records have beside their values, and by which they are told from messages of 0.7.
+_OF_RECORDS: Final = ("offset", "next_offset", "key", "headers", "timestamp")
 
 _TALLIES: Final = (
     StructType()
@@ -44,9 +49,13 @@ _TALLIES: Final = (
 def tally_values(
     rows: DataFrame, *, window_ms: int = DEFAULT_WINDOW_MS
 ) -> dict[tuple[str, int], Tallies]:
-    """Count values by their stamps: by topic, and number of the load; 0 without that column."""
+    """Count messages as all tiers do: by topic, and number of the load; 0 without that column.
+
+    Those of Kafka's format need the columns `key`, `headers` and `timestamp`, unless their values
+    are stamped.
+    """
     load = sf.col("load") if "load" in rows.columns else sf.lit(0).cast("long").alias("load")
-    chosen = rows.select("topic", load, "value")
+    chosen = rows.select("topic", load, "value", *(n for n in _OF_RECORDS if n in rows.columns))
 
     def tally(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -195,21 +204,62 @@ def _report(
 
 def _tallied(batch: pa.RecordBatch, window_ms: int) -> pa.RecordBatch:
     values: dict[tuple[str, int], list[bytes]] = {}
+    records: dict[tuple[str, int], list[Record]] = {}
     columns = (batch.column(name).to_pylist() for name in ("topic", "load", "value"))
-    for topic, load, value in zip(*columns, strict=True):
-        if value is not None:
+    places = zip(*columns, _records(batch), strict=True)
+    for topic, load, value, record in places:
+        if record is not None:
+            some = records.setdefault((topic, load), [])
+            some.append(record._replace(offset=len(some)))
+        elif value is not None:
             values.setdefault((topic, load), []).append(value)
-    rows: list[tuple[Any, ...]] = []
-    for (topic, load), payloads in values.items():
-        found: Tallies = {}
-        core.tally(encode_message_set(payloads), 0, window_ms, found)
-        rows += [
-            (topic, load, window, f"{process:x}", count, f"{total:x}")
-            for (window, process), (count, total) in found.items()
-        ]
+    found: dict[tuple[str, int], Tallies] = {
+        place: count_one_by_one(some, window_ms) for place, some in records.items()
+    }
+    for place, payloads in values.items():
+        core.tally(encode_message_set(payloads), 0, window_ms, found.setdefault(place, {}))
+    rows = [
+        (topic, load, window, f"{process:x}", count, f"{total:x}")
+        for (topic, load), tallies in found.items()
+        for (window, process), (count, total) in tallies.items()
+    ]
     arrays = list(zip(*rows, strict=True)) or [()] * len(_TALLIES.fields)
     kinds = (pa.string(), pa.int64(), pa.int64(), pa.string(), pa.int64(), pa.string())
     return pa.RecordBatch.from_arrays(
         [pa.array(each, kind) for each, kind in zip(arrays, kinds, strict=True)],
         names=_TALLIES.names,
     )
+
+
+def _records(batch: pa.RecordBatch) -> list[Record | None]:
+    """Those rows that are records of Kafka's format: their offsets count records, not bytes."""
+    names = set(batch.schema.names)
+    if not names >= {"offset", "next_offset"}:
+        return [None] * batch.num_rows
+    starts, ends = batch.column("offset").to_pylist(), batch.column("next_offset").to_pylist()
+    others = {
+        name: batch.column(name).to_pylist() if name in names else [None] * batch.num_rows
+        for name in ("key", "headers", "value")
+    }
+    times: list[int | None] = [None] * batch.num_rows
+    if "timestamp" in names:
+        times = (
+            batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        )
+    is_whole = names >= {"key", "headers", "timestamp"}
+    found: list[Record | None] = []
+    for start, end, key, headers, value, time_us in zip(
+        starts, ends, *others.values(), times, strict=True
+    ):
+        if end - start != 1:
+            found.append(None)
+            continue
+        if not is_whole and read_stamp(value or b"")[0] is None:
+            raise ClientError(
+                "messages of Kafka's format are counted by key, headers and timestamp: read them "
+                "with includeKey, includeHeaders and includeTimestamp"
+            )
+        time_ms = -1 if time_us is None else time_us // 1000
+        pairs = tuple((each["key"], each["value"]) for each in headers or ())
+        found.append(Record(start, time_ms, key, value, pairs))
+    return found

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hermes.audit.checking import Audit, ClusterAddress
-from hermes.client import Producer, ProducerConfig
+from hermes.audit.clients import AuditedProducer
+from hermes.client import Producer, ProducerConfig, RecordData, SimpleConsumer
 from hermes.protocol.stamps import Stamper, without_stamp
 from hermes.spark.auditing import audit_loads, audited_batches, tally_values, without_stamps
 from hermes.spark.load import load
@@ -117,3 +118,47 @@ def test_the_example_proves_its_pipeline(tmp_path):
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("proved: all is there, and once\n")
+
+
+def test_records_of_kafkas_format_are_counted_with_keys_headers_and_times(spark, broker, tmp_path):
+    topic, to = "records", ProducerConfig(zookeeper_connect=broker.zookeeper_connect)
+    with SimpleConsumer(broker.host, broker.port) as admin:
+        admin.create_topic(topic, {"format": "kafka", "partitions": 2})
+    audited = AuditedProducer(to, window_ms=WINDOW_MS)
+    with Producer(ProducerConfig(broker_list=broker.broker_list)) as producer:
+        for number in range(300):
+            value, key = b"%d" % number, b"user-%d" % (number % 3)
+            stamped = audited.stamp(topic, value, key)
+            producer.send(topic, RecordData(value, headers=[stamped.header]), key=key)
+            stamped.settle(True)
+            producer.send(topic, RecordData(b"plain", timestamp_ms=1_700_000_000_000 + number))
+        producer.send(topic, RecordData(None), key=b"user-1")  # a tombstone
+    audited.close()
+    rows = spark.readStream.format("hermes").options(
+        **options(broker, topic), startingOffsets="earliest", includeTimestamp="true"
+    )
+    with pytest.raises(Exception, match="includeKey"):
+        tally_values(spark.read.format("hermes").options(**options(broker, topic)).load()).values()
+    stream = (
+        rows.options(includeKey="true", includeHeaders="true")
+        .load()
+        .writeStream.foreachBatch(audited_batches(lambda *_: None, topic, to, window_ms=WINDOW_MS))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    stream.awaitTermination()
+    deadline = time.monotonic() + 60
+    address = ClusterAddress("main", broker.zookeeper_connect)
+    with Audit([address], grace_seconds=0, window_ms=WINDOW_MS) as auditing:
+        while True:
+            assert auditing.count() == []
+            report = auditing.look(topics=[topic])
+            of_spark = [each for each in report.windows if each.tier == f"spark:{topic}"]
+            if of_spark and {each.state for each in of_spark} == {"complete"}:
+                break
+            assert time.monotonic() < deadline, of_spark
+    counts = {"producers": 0, "cluster:main": 0}
+    for each in of_spark:
+        counts[each.against] += each.found
+    assert counts == {"producers": 300, "cluster:main": 301}

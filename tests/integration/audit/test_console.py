@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hermes.audit.events import Alive, CountsEvent, Event, Gap, encode_event
+from hermes.audit.events import Alive, Committed, CountsEvent, Event, Gap, encode_event
 from hermes.client import Producer, ProducerConfig
 from hermes.console import Access, ClusterClient, Console, ListenAddress
 from hermes.console.page_request import PageRequest
@@ -80,6 +80,31 @@ def test_windows_that_are_short_are_shown_with_what_explains_them(page):
     assert "&lt;b&gt;web 0000000000000007 -1" in text
     assert "<b>" not in text
     assert "<i>" not in text
+
+
+def test_what_is_only_known_of_kafkas_format_is_told(page):
+    report, shown = page
+    windows, spans = {(START_MS, 0): (5, 50)}, {START_MS: (0, 10)}
+    whole = CountsEvent(
+        "table", log="0-0", end=10, since_ms=0, windows=windows, removed=1234, spans=spans
+    )
+    lossy = CountsEvent("clicks", log="0-0", end=9, since_ms=0, windows=windows, missing=4)
+    report(
+        event("cluster:main", 8, 0, whole),
+        event("cluster:main", 8, 1, lossy),
+        event("cluster:main", 8, 2, Alive(False, reached={"table": {"0-0": (10, AT_MS)}})),
+        event("group:g", 9, 0, Committed("table", "cluster:main", {"0-0": (10, 0)})),
+        event(
+            "group:g", 9, 1, Committed("table", "cluster:main", {"0-0": (7, 0)}, {"0-0": (7, 10)})
+        ),
+    )
+    deadline = time.monotonic() + 30
+    while "set back" not in (text := shown()):
+        assert time.monotonic() < deadline, text
+    assert "1,234 messages were compacted away" in text
+    assert "0 to 9 lack messages" in text
+    assert "7 to 10 come to the group again" in text
+    assert "group:g" in text
 
 
 def test_without_coordination_the_page_says_so():
