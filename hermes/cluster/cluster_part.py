@@ -216,6 +216,8 @@ class ClusterPart:
         numbers = node.of(self._topics.broker_id)
         try:
             if node.format == FORMAT_KAFKA:
+                if self._is_mistaken(name):
+                    await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
                 texts = {**node.settings, _FORMAT: FORMAT_KAFKA}
                 await self._changes.use_settings(name, texts)
             else:
@@ -231,6 +233,17 @@ class ClusterPart:
             self._try_later()
         if node.format == FORMAT_KAFKA:
             await self._topics.make([(name, number) for number in numbers])
+
+    def _is_mistaken(self, name: str) -> bool:
+        """Whether what is here of a topic of Kafka's was taken for one of 0.7: empty directories.
+
+        A loss of power leaves them so, before the first flush and with the settings not written.
+        """
+        logs = self._registry.partitions(name) if self._registry.exists(name) else []
+        return bool(logs) and all(
+            log.format.name == FORMAT_0_7 and not log.is_offline and not log.end_offset
+            for log in logs
+        )
 
     async def _grow(self, name: str, numbers: Sequence[int]) -> None:
         """Have as many partitions of a topic of 0.7's format as have Kafka's numbers."""

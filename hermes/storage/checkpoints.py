@@ -196,7 +196,8 @@ class Checkpoints:
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._path = os.path.join(directory, STARTS_NAME)
         self._files = files
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held while a disk is waited for
+        self._writing = threading.Lock()
         self._directory = directory
         self._starts: dict[tuple[str, int], int] | None = None
         self._recovery_points: Mapping[tuple[str, int], int] | None = None
@@ -228,24 +229,26 @@ class Checkpoints:
 
     def keep(self, topic: str, partition: int, offset: int) -> None:
         """Put on disk where a log begins from now on; 0 forgets it. Blocks. Raises StorageError."""
-        with self._lock:
-            starts = dict(self._loaded())
+        with self._writing:
+            with self._lock:
+                starts = dict(self._loaded())
             if starts.get((topic, partition), 0) == offset:
                 return
             starts[topic, partition] = offset
             if not offset:
                 del starts[topic, partition]
             replace_whole(self._path, _offsets_text(starts), self._files)
-            self._starts = starts
+            with self._lock:
+                self._starts = starts
 
     def forget(self, topic: str, partition: int) -> None:
         """Put on disk that nothing is known of a log; another of its name may follow. Blocks."""
         self.keep(topic, partition, 0)
         if not self.recovery_point(topic, partition):
             return
-        with self._lock:
+        with self._writing:
             points = dict(self._recovery_points or {})
-            del points[topic, partition]
+            points.pop((topic, partition), None)
             path = os.path.join(self._directory, RECOVERY_POINTS_NAME)
             replace_whole(path, _offsets_text(points), self._files)
             self._recovery_points = points

@@ -41,6 +41,10 @@ class Stage:
         self.world.run(self.world.now_us + int(seconds * 1e6))
         assert self.world.broken is None, self.world.broken
 
+    def begin(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Have a client do something, and don't wait."""
+        run(self.client, work)
+
     def play(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """Have a client do something, and wait for what comes of it."""
         results: list[Any] = []
