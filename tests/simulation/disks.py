@@ -59,7 +59,7 @@ class Disk:
         self.failing = 0
         self.syncs = 0
         self._chance = machine.world.child(f"disk {machine}")
-        self._usual = self._chance.choice((1, 1, 10))
+        self._usual = self._chance.choice((1, 10, 40))
 
     def mount(self, process: Process) -> "ProcessFiles":
         """The disk's files for a process; they are closed when it ends."""

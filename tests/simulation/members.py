@@ -18,6 +18,7 @@ from requests import Client, LostError, RefusedError
 from simulated_consumers import protocols
 from world import World
 
+from hermes.coordination.kafka_groups import offset_node_path
 from hermes.groups.consumer_values import ConsumerHeartbeat, TopicIdPartition
 from hermes.groups.offsets import Committed, TopicPartition
 from hermes.groups.values import Join, Leaving, Sync
@@ -88,10 +89,28 @@ class Ledger:
         """What was committed for certain by now: who asks from now on is told no less."""
         return self._committed.get(place[1:], 0)
 
-    def committed(self, place: Place, offset: int) -> None:
+    def committed(self, place: Place, offset: int, floor: int) -> None:
+        """A commit was taken, which was sent when `floor` was committed already."""
         self.commits += 1
+        if offset < floor:
+            self.world.fail(
+                f"{self.group}: {offset} was committed of {place.name}-{place.number} after {floor}"
+            )
         key = place[1:]
         self._committed[key] = max(self._committed.get(key, 0), offset)
+
+    def check_stored(self, nodes: Mapping[str, bytes]) -> None:
+        """Hold what stands in coordination, below the group's node, against what was committed."""
+        known = {each for member in self.members for each in member.places}
+        for place in sorted(known):
+            floor = self.floor(place)
+            node = nodes.get(offset_node_path(self.group, place.name, place.number))
+            stored = -1 if node is None else json.loads(node)["offset"]
+            if floor and stored < floor:
+                self.world.fail(
+                    f"{self.group}: {stored} is stored of {place.name}-{place.number}, after "
+                    f"{floor} was committed"
+                )
 
     def told(self, place: Place, offset: int, floor: int) -> None:
         if offset < floor:
@@ -105,7 +124,7 @@ class Member:
     """What members of both kinds have in common.
 
     Attributes:
-        owned: what it reads now, and how far it has come.
+        owned: what it reads now, and how far it has come; places: what it ever has.
         heard_us: when it sent the last request that showed that it is in the group.
     """
 
@@ -116,6 +135,7 @@ class Member:
         self.chance = chance
         self.topics = tuple(topics)
         self.owned: dict[Place, int] = {}
+        self.places: set[Place] = set()
         self.heard_us = 0
         self.member_id = ""
         self._coordinator: int | None = None
@@ -180,6 +200,7 @@ class Member:
             if place not in self.owned:
                 self.ledger.take(self, place)
                 self.owned[place] = -1  # it asks where the group is
+                self.places.add(place)
         return True
 
     def give(self, places: Sequence[Place]) -> None:
@@ -200,10 +221,11 @@ class Member:
         said = {place: at for place, at in self.owned.items() if at >= 0}
         if not said or self.chance.random() < 0.3:
             return Code.NONE
+        floors = {place: self.ledger.floor(place) for place in said}
         code = await self.ask(requests.commit, self.member_id, member_epoch, said, knows_epochs)
         if code is Code.NONE:
             for place, at in said.items():
-                self.ledger.committed(place, at)
+                self.ledger.committed(place, at, floors[place])
         return Code.NONE if code is None else code
 
     async def _committed(self, place: Place, epoch: int) -> int:

@@ -102,6 +102,7 @@ async def fetch(
     server = broker.server
     log = server.topics.log(topic, number)
     found = _topic(broker, topic)
+    log.check_readable()
     start, end = log.earliest, log.high_watermark
     begin = start if offset is None else offset
     records = []

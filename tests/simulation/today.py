@@ -13,6 +13,7 @@ from troubles import Rates, Troubles
 from world import World
 
 from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.coordination.kafka_groups import KAFKA_GROUPS
 from hermes.coordination.kafka_topics import KAFKA_DELETED
 
 #: What may come here: an empty disk loses what has one copy.
@@ -171,6 +172,7 @@ class Today:
         """Each partition is somebody's, and nobody waits for another rebalance."""
         topic = self.brokers[1].server.topics.get(KEPT)
         for ledger in self.ledgers:
+            ledger.check_stored(self.coordination.nodes(KAFKA_GROUPS))
             alive = [each for each in ledger.members if each.is_alive]
             owned = sorted(place.number for each in alive for place in each.owned)
             wanted = list(range(len(topic.partitions))) if topic is not None and alive else []
