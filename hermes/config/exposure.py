@@ -24,6 +24,8 @@ def check_listeners(
         if each.name in names:
             raise ConfigError(setting, f"two listeners are called {quoted(each.name)}")
         names.add(each.name)
+        if each.plain and setting != "kafka_listen":
+            raise ConfigError(setting, "plain: it is for listeners of kafka_listen")
         if each.authentication == BY_PASSWORD and not knows_users:
             raise ConfigError(
                 setting,

@@ -76,6 +76,7 @@ class ListenerConfig:
         authentication: `none`, `tls` (by certificate) or `scram`.
         advertised: `HOST:PORT` or `HOST` by which clients reach it; None: where it is bound.
         name: unique within its setting; its index there unless given.
+        plain: whether Kafka's clients may send their passwords as they are (SASL/PLAIN).
     """
 
     endpoint: str
@@ -83,6 +84,7 @@ class ListenerConfig:
     authentication: str = NONE
     advertised: str | None = None
     name: str = "0"
+    plain: bool = False
 
     def __str__(self) -> str:
         return self.endpoint
@@ -150,7 +152,15 @@ def _parse_listener(value: object, place: int = 0) -> ListenerConfig:
     if tls is None and authentication == BY_CERTIFICATE:
         raise ValueError("authentication: tls needs tls, with client_ca")
     advertised = _parse_advertised(value.get("advertised"))
-    return ListenerConfig(endpoint, tls, authentication, advertised, str(name))
+    plain = value.get("plain", False)
+    if not isinstance(plain, bool):
+        raise ValueError(f"plain: expected true or false, got {quoted(plain)}")
+    listener = ListenerConfig(endpoint, tls, authentication, advertised, str(name), plain)
+    if plain and authentication != BY_PASSWORD:
+        raise ValueError("plain: it needs authentication: scram, for the users' passwords")
+    if plain and tls is None and not listener.is_loopback:
+        raise ValueError("plain: passwords as they are need tls, or a loopback address")
+    return listener
 
 
 def _parse_advertised(value: object) -> str | None:
@@ -252,10 +262,14 @@ def _show(listener: ListenerConfig) -> str:
 
 def _flow(values: Mapping[str, Any]) -> str:
     shown = (
-        f"{key}: {_flow(each) if isinstance(each, Mapping) else each}"
+        f"{key}: {_flow(each) if isinstance(each, Mapping) else _word(each)}"
         for key, each in values.items()
     )
     return "{" + ", ".join(shown) + "}"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 LISTENER = Kind("endpoint, or a mapping with one", _parse_listener, _show)

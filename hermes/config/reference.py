@@ -106,6 +106,14 @@ _LISTENER_KEYS = (
         "password (SCRAM).",
     ),
     (
+        "`plain`",
+        "`true` or `false`",
+        "`false`",
+        "Whether Kafka clients may also send their passwords as they are (SASL/PLAIN), on a "
+        "listener of `kafka_listen` with `authentication: scram`. Needs `tls`, or a loopback "
+        "address.",
+    ),
+    (
         "`tls`",
         "mapping",
         "no TLS",

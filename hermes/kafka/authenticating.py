@@ -5,7 +5,8 @@
                              | int64 session's life in ms (from v1); flexible from v2
 
 After a handshake in v0 messages go without requests around them: a frame is the message, and a
-refusal closes the connection. PLAIN isn't offered: it would show passwords to the broker.
+refusal closes the connection. PLAIN, which shows passwords to the broker, is offered where the
+listener says so: [identity] | NUL | user | NUL | password (RFC 4616).
 
 Strangers' requests are decoded by hand: nothing is loaded for them.
 
@@ -15,6 +16,9 @@ Source: Kafka 4's schemas; KIP-43, KIP-152.
 from struct import Struct
 from typing import Any, Final
 
+from twisted.internet.defer import CancelledError, Deferred
+
+from hermes.errors import HermesError
 from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.dispatching import Call, Frame, api_versions
 from hermes.protocol import ErrorCode
@@ -23,7 +27,7 @@ from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_
 from hermes.protocol.wire import Buffer, encode_string
 from hermes.server.clients import Client
 from hermes.server.gates import MECHANISMS, REASON, Gate
-from hermes.server.outcomes import CloseConnection, Outcome
+from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome
 
 _HANDSHAKE: Final = 17
 _AUTHENTICATE: Final = 36
@@ -31,6 +35,9 @@ _FLEXIBLE: Final = 2
 _ERROR: Final = Struct(">h")
 _LENGTH: Final = Struct(">i")
 _FOR_EVER: Final = bytes(8)
+
+_PLAIN: Final = "PLAIN"
+_REFUSED: Final = "the user or the password is wrong"
 
 
 class KafkaGate(Gate):
@@ -62,12 +69,13 @@ class KafkaGate(Gate):
         mechanism = KafkaReader(frame.data, frame.body, False).text()
         if self._chosen:
             raise CloseConnection("it chooses a mechanism twice", "other", REASON)
-        if mechanism in MECHANISMS:
+        offered = (*MECHANISMS, _PLAIN) if self._policy.plain else MECHANISMS
+        if mechanism is not None and mechanism in offered:
             self._chosen = mechanism
             self._is_raw = frame.version == 0
         code = Code.NONE if self._chosen else Code.UNSUPPORTED_SASL_MECHANISM
         return _framed(
-            frame, _ERROR.pack(code), _LENGTH.pack(len(MECHANISMS)), *map(encode_string, MECHANISMS)
+            frame, _ERROR.pack(code), _LENGTH.pack(len(offered)), *map(encode_string, offered)
         )
 
     def _take_message(self, frame: Frame) -> Outcome:
@@ -76,6 +84,40 @@ class KafkaGate(Gate):
         reader = KafkaReader(frame.data, frame.body, frame.version >= _FLEXIBLE)
         reader.tags()
         return self._converse(self._chosen, bytes(reader.data() or b""))
+
+    def _converse(self, mechanism: str, message: bytes) -> Outcome:
+        if mechanism != _PLAIN:
+            return super()._converse(mechanism, message)
+        if self._mechanism:
+            return self._refuse("malformed", "it was told before")
+        self._mechanism = mechanism
+        step = Deferred.fromCoroutine(self._check_password(message))
+        return DeferredResponse(step, cancellable=True)
+
+    async def _check_password(self, message: bytes) -> bytes:
+        authentication = self._authentication
+        try:
+            identity, name, password = message.decode().split("\0")
+        except ValueError:
+            return self._refuse("malformed", "expected a user and a password between NULs")
+        if not name or identity not in ("", name):
+            return self._refuse("malformed", "expected a user, who acts for nobody else")
+        try:
+            revision = await authentication.in_thread(self._users.revision)
+            user = await authentication.check_password(self._client.host, name, password)
+        except CancelledError:  # the client has left
+            raise
+        except Exception as error:  # whatever an authenticator raises
+            if not isinstance(error, HermesError):
+                authentication.failed(_PLAIN, error)
+            self._end()
+            return self._encode_refusal(ErrorCode.STORAGE_UNAVAILABLE, "users can't be looked up")
+        if user is None:  # which is counted and logged
+            self._end()
+            return self._encode_refusal(ErrorCode.NOT_AUTHENTICATED, _REFUSED)
+        if self._connection is not None:
+            self._connection.admit(user, revision)
+        return self._encode_message(b"")
 
     def _encode_message(self, message: bytes) -> bytes:
         if self._is_raw:

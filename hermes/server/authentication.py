@@ -255,6 +255,6 @@ class Authentication:
 
 _REASONS: Final = {
     "wrong": "the user or the password is wrong",
-    "malformed": "what it sent is not SCRAM",
+    "malformed": "what it sent proves nothing",
     "too_many": "there were too many failures from there, so it was not checked",
 }

@@ -15,12 +15,14 @@ class ListenerPolicy:
     Attributes:
         authentication: `none`, `tls` or `scram`.
         authenticator: knows the users of this listener; None: the broker's does.
+        plain: whether Kafka's clients may send passwords as they are.
     """
 
     name: str = "0"
     authentication: str = "none"
     tls: TlsConfig | None = None
     authenticator: IAuthenticator | None = field(default=None, repr=False)
+    plain: bool = False
 
     @property
     def listener(self) -> ListenerNode:
@@ -29,4 +31,4 @@ class ListenerPolicy:
 
     @classmethod
     def of(cls, config: ListenerConfig) -> Self:
-        return cls(config.name, config.authentication, config.tls)
+        return cls(config.name, config.authentication, config.tls, plain=config.plain)

@@ -8,7 +8,7 @@ import conformance
 import pytest
 import record_scenes
 from conformance_consumers import CONSUMER_SETTINGS
-from conformance_sasl import PASSWORD, USER, authenticated
+from conformance_sasl import PASSWORD, USER, authenticated, told
 from conformance_security import GUARDED_SETTINGS, guarded
 from kafka_4 import KafkaProcess, kafka_version
 
@@ -30,11 +30,13 @@ def test_kafka_still_answers_so(tmp_path: Path) -> None:
     finally:
         kafka.kill()
     secured = KafkaProcess(tmp_path / "guarded", {**SETTINGS, **GUARDED_SETTINGS})
-    secured.start()
-    try:
-        answered["guarded"] = guarded(secured.address)
-    finally:
-        secured.kill()
+    plain = KafkaProcess(tmp_path / "told", SETTINGS, users={USER: PASSWORD}, plain=True)
+    for other, name, ask in ((secured, "guarded", guarded), (plain, "told", told)):
+        other.start()
+        try:
+            answered[name] = ask(other.address if other is secured else other.sasl_address)
+        finally:
+            other.kill()
     recorded = {"source": f"Kafka {kafka_version()}", "answers": answered}
     if os.environ.get("HERMES_RECORD"):
         text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))

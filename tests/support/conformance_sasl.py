@@ -8,7 +8,7 @@ from planted_secrets import planted
 
 from hermes.security.scram import ScramClient
 
-__all__ = ["PASSWORD", "SASL_DIFFERENCES", "USER", "authenticated"]
+__all__ = ["PASSWORD", "SASL_DIFFERENCES", "USER", "authenticated", "told"]
 
 USER = "alice"
 PASSWORD = planted("the password of conformance")
@@ -44,6 +44,36 @@ def authenticated(address: str) -> dict[str, Any]:
     try:
         for step in (_strangers, _rightly, _wrong_ones):
             step(scene)
+        return scene.answers
+    finally:
+        scene.client.close()
+
+
+def told(address: str) -> dict[str, Any]:
+    """Play the scene of a listener that takes PLAIN, too; as `authenticated`."""
+    scene = Scene(address, "nothing")
+    right = f"\0{USER}\0{PASSWORD}"
+    try:
+        for version in range(3):
+            _renew(scene)
+            _shake(scene, f"before PLAIN, v{version}", "PLAIN")
+            _tell(scene, f"told by PLAIN, v{version}", right.encode(), version)
+            scene.ask(f"Metadata after PLAIN, v{version}", "Metadata", 1, topics=())
+        for label, message in {
+            "the same identity": f"{USER}{right}",
+            "another identity": f"root{right}",
+            "a wrong password": f"\0{USER}\0wrong",
+            "an unknown user": f"\0nobody\0{PASSWORD}",
+            "no user": f"\0\0{PASSWORD}",
+            "no password": f"\0{USER}\0",
+            "two parts": f"{USER}\0{PASSWORD}",
+            "four parts": f"{right}\0",
+            "nothing": "",
+        }.items():
+            _renew(scene)
+            _shake(scene, f"before {label}", "PLAIN")
+            _tell(scene, label, message.encode())
+            scene.ask(f"Metadata after {label}", "Metadata", 1, topics=())
         return scene.answers
     finally:
         scene.client.close()

@@ -113,6 +113,7 @@ class KafkaProcess(ServerProcess):
         settings: further ones of server.properties.
         heap: the most that Java's may grow to.
         users: passwords by name, for a second listener that wants SCRAM.
+        plain: whether that listener takes PLAIN, too.
 
     Attributes:
         sasl_address: of that listener.
@@ -124,8 +125,10 @@ class KafkaProcess(ServerProcess):
         settings: Mapping[str, object] | None = None,
         heap: str = "512m",
         users: Mapping[str, str] | None = None,
+        plain: bool = False,
     ) -> None:
         super().__init__(directory)
+        self._plain = plain
         self._heap = heap
         self._users = users or {}
         controller = free_port()
@@ -166,6 +169,12 @@ class KafkaProcess(ServerProcess):
         for mechanism in _SCRAM:
             listener = f"listener.name.sasl_plaintext.{mechanism.lower()}"
             values[f"{listener}.sasl.jaas.config"] = module
+        if self._plain:
+            values["sasl.enabled.mechanisms"] += ",PLAIN"
+            names = " ".join(f'user_{name}="{each}"' for name, each in self._users.items())
+            values["listener.name.sasl_plaintext.plain.sasl.jaas.config"] = (
+                f"org.apache.kafka.common.security.plain.PlainLoginModule required {names};"
+            )
         return self.sasl_address
 
     def start(self) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 import conformance
 import pytest
 import record_scenes
-from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated
+from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated, told
 from conformance_security import SECURITY_DIFFERENCES, guarded
 from conformance_steps import comparable
 from kafka_4 import kafka_version
 from kafka_bench import messages
 
 from hermes.security.users import Users
-from hermes.testing import running_kafka
+from hermes.testing import running_broker, running_kafka
 
 SCENES = {**conformance.SCENES, **record_scenes.SCENES}
 DIFFERENCES = {
@@ -49,6 +49,20 @@ def test_hermes_answers_as_kafka_does(name: str, bootstrap: str) -> None:
 def test_hermes_authenticates_as_kafka_does() -> None:
     with running_kafka(users={USER: PASSWORD}) as secured:
         check("authenticated", authenticated(secured.bootstrap_servers))
+
+
+def test_hermes_takes_passwords_as_kafka_does(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_bytes(Users.none().with_user(USER, PASSWORD, iterations=4096).encode())
+    path.chmod(0o600)
+    listener = {"endpoint": "tcp:0:interface=127.0.0.1", "authentication": "scram", "plain": True}
+    settings = {
+        "kafka_listen": listener,
+        "users_file": str(path),
+        "access": [{"principal": "alice", "operations": ["all"]}],
+    }
+    with running_broker(settings=settings) as secured:
+        check("told", told(secured.bootstrap_servers))
 
 
 def test_hermes_guards_as_kafka_does(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from planted_secrets import planted
 
+from hermes.security.users import Users
 from hermes.testing import RunningBroker, running_broker
 
 PASSWORD = planted("kafka's alice")
@@ -64,6 +65,24 @@ def sasl(broker: RunningBroker, user: str, password: str, mechanism: str) -> dic
         "sasl.password": password,
         "log_level": 0,
     }
+
+
+def test_a_password_as_it_is_where_the_listener_takes_it(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    path.write_bytes(Users.none().with_user("alice", PASSWORD, iterations=4096).encode())
+    path.chmod(0o600)
+    listener = {"endpoint": "tcp:0:interface=127.0.0.1", "authentication": "scram", "plain": True}
+    given = {"kafka_listen": listener, "users_file": str(path), "access": RULES}
+    with running_broker(settings={**KAFKA, **given}) as broker:
+        plainly = {
+            **sasl(broker, "alice", PASSWORD, "PLAIN"),
+            "security.protocol": "SASL_PLAINTEXT",
+        }
+        del plainly["ssl.ca.location"]
+        assert produced(plainly) is None
+        assert consumed({**plainly, "sasl.mechanism": "SCRAM-SHA-256"}) == b"a page"
+        wrong = produced({**plainly, "sasl.password": "wonder", "message.timeout.ms": 1000})
+        assert wrong is not None
 
 
 def test_users_by_tls_do_what_their_rules_allow() -> None:

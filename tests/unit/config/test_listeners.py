@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.config import ListenerConfig, TlsConfig
+from hermes.config.exposure import check_listeners
 from hermes.config.listeners import LISTENER, LISTENERS, as_given
 from hermes.config.reference import reference
 from hermes.config.yaml_text import read_yaml
+from hermes.errors import ConfigError
 
 TLS = {"certificate": "broker.pem", "key": "broker.key"}
 CLIENTS = {**TLS, "client_ca": "ca.pem"}
@@ -80,6 +82,9 @@ def test_advertised_places(values: str | None, place: tuple[str, int | None]) ->
             {"authentication": "tls", "tls": {**CLIENTS, "client_certificate": "optional"}},
             "every client a certificate",
         ),
+        ({"plain": True}, "plain: it needs authentication: scram"),
+        ({"plain": "yes", "authentication": "scram"}, "plain: expected true or false"),
+        ({"plain": True, "authentication": "scram"}, "need tls, or a loopback address"),
         ({"advertised": "kafka1:0"}, "advertised: expected HOST:PORT or HOST, got 'kafka1:0'"),
         ({"advertised": "kafka1:65536"}, "advertised: expected"),
         ({"advertised": "::1"}, "advertised: expected"),
@@ -99,6 +104,18 @@ def test_advertised_places(values: str | None, place: tuple[str, int | None]) ->
 def test_what_can_not_be_meant_is_refused(values: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         listener(**values)
+
+
+def test_passwords_as_they_are_go_by_tls_or_stay_on_the_machine() -> None:
+    assert listener(plain=True, authentication="scram", tls=TLS).plain
+    loopback = {"endpoint": "tcp:9094:interface=127.0.0.1", "authentication": "scram"}
+    parsed = LISTENER.parse({**loopback, "plain": True})
+    assert (parsed.plain, as_given(parsed)) == (True, {**loopback, "plain": True})
+    assert "plain: true" in LISTENER.show(parsed)
+    others = {"allow_insecure": True, "knows_users": True}
+    check_listeners("kafka_listen", [parsed], **others)
+    with pytest.raises(ConfigError, match="it is for listeners of kafka_listen"):
+        check_listeners("listen", [parsed], **others)
 
 
 def test_a_mapping_needs_an_endpoint() -> None:

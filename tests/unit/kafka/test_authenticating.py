@@ -12,6 +12,7 @@ from users_bench import SCRAM, USERS, Directory
 
 from hermes.security.scram import ScramClient
 from hermes.server.gates import TIME_SECONDS
+from hermes.server.policies import ListenerPolicy
 
 
 @pytest.fixture
@@ -30,10 +31,12 @@ def bench(tmp_path: Path) -> Iterator[KafkaBench]:
 class Guest:
     """A client on a listener that wants users."""
 
+    policy = SCRAM
+
     def __init__(self, bench: KafkaBench) -> None:
         self.bench = bench
         address = IPv4Address("TCP", "192.0.2.1", 4711)
-        self.connection, self.transport = bench.connect_kafka(SCRAM, address)
+        self.connection, self.transport = bench.connect_kafka(self.policy, address)
 
     def ask(self, name: str, version: int, **fields: Any) -> Any:
         (answer,) = self.send(encode_request(name, version, **fields))
@@ -156,3 +159,74 @@ def test_where_nobody_is_asked_a_proof_is_refused(bench: KafkaBench) -> None:
         ("SaslAuthenticate", 2, {"auth_bytes": b"x"}),
     ):
         assert bench.ask(name, version, **fields).error_code == 34
+
+
+class PlainGuest(Guest):
+    """A client on a listener that takes passwords as they are."""
+
+    policy = ListenerPolicy("users", "scram", plain=True)
+
+    def tell(self, message: bytes, version: int = 2) -> Any:
+        """Send a password; the answer."""
+        hand = self.ask("SaslHandshake", 1, mechanism="PLAIN")
+        assert (hand.error_code, hand.mechanisms[-1]) == (0, "PLAIN")
+        return self.ask("SaslAuthenticate", version, auth_bytes=message)
+
+
+@pytest.mark.parametrize("message", [b"\0alice\0wonder", b"alice\0alice\0wonder"])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_password_as_it_is_where_the_listener_takes_it(
+    bench: KafkaBench, message: bytes, version: int
+) -> None:
+    guest = PlainGuest(bench)
+    told = guest.tell(message, version)
+    assert (told.error_code, told.error_message, told.auth_bytes) == (0, None, b"")
+    assert guest.topics() == ["new"]
+    assert bench.connections.authentication.counts["password", "accepted"] == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\0alice\0wrong",
+        b"\0nobody\0wonder",
+        b"\0hermes-internal\0wonder",
+        b"bob\0alice\0wonder",
+        b"\0\0wonder",
+        b"\0alice\0",
+        b"alice\0wonder",
+        b"\0alice\0wonder\0",
+        b"\xff\0alice\0wonder",
+        b"",
+    ],
+)
+def test_a_wrong_password_is_the_connections_last(bench: KafkaBench, message: bytes) -> None:
+    with log_lines() as lines:
+        guest = PlainGuest(bench)
+        told = guest.tell(message)
+    assert told.error_code == 58
+    assert guest.transport.disconnecting
+    assert not any("wonder" in line for line in lines)
+
+
+def test_a_password_as_it_is_comes_raw_after_an_old_handshake(bench: KafkaBench) -> None:
+    guest = PlainGuest(bench)
+    guest.ask("SaslHandshake", 0, mechanism="PLAIN")
+    message = b"\0alice\0wonder"
+    assert guest.send(len(message).to_bytes(4) + message) == [b""]
+    assert guest.topics() == ["new"]
+
+
+def test_no_password_as_it_is_elsewhere(bench: KafkaBench) -> None:
+    guest = Guest(bench)
+    hand = guest.ask("SaslHandshake", 1, mechanism="PLAIN")
+    assert (hand.error_code, "PLAIN" in hand.mechanisms) == (33, False)
+    guest.send(encode_request("SaslAuthenticate", 2, auth_bytes=b"\0alice\0wonder"))
+    assert guest.transport.disconnecting
+
+
+def test_while_users_cannot_be_looked_up_nobody_is_let_in(bench: KafkaBench) -> None:
+    bench.connections.authentication.authenticator.is_down = True  # type: ignore[union-attr]
+    guest = PlainGuest(bench)
+    assert guest.tell(b"\0alice\0wonder").error_code == 58
+    assert guest.transport.disconnecting
