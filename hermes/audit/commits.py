@@ -1,4 +1,4 @@
-"""What groups of Kafka's consumers have by what they committed.
+"""What groups have of topics of Kafka's format by what they committed, groups of any kind.
 
 An offset says up to where a group has come in a log, and the tier that counts the log's messages
 between which offsets those of each window are. What a group did with them only it could say: then
@@ -14,14 +14,17 @@ from typing import Final, NamedTuple
 from hermes.audit.events import UNSTAMPED, Committed, Tallies, add_tallies
 from hermes.audit.log_tally import Hole, LogTally
 from hermes.audit.publishing import Outbox
+from hermes.coordination.group_state import read_stored_offsets
 from hermes.coordination.kafka_group_state import read_committed
+from hermes.coordination.kafka_topics import fits_in_a_path, parse_topic, topic_node_path
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.nodes import TreeSession
-from hermes.errors import CoordinationError
+from hermes.errors import CoordinationError, InvalidNodeError
 
 _log = logging.getLogger(__name__)
 
 _MOST_OFFSETS: Final = 100_000
+_KAFKA: Final = "kafka"
 
 # Reading what groups have committed takes this part of the time at most.
 _READING_SHARE: Final = 0.1
@@ -105,7 +108,9 @@ class CommitReporter:
         self._lock = threading.Lock()
         self._outboxes: dict[str, Outbox] = {}
         self._reported: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+        self._formats: dict[str, str] = {}
         self._not_before = 0.0
+        self._problem = ""
 
     def report(
         self, counted: Iterable[CountedLog], *, is_due: bool = False
@@ -122,8 +127,11 @@ class CommitReporter:
             try:
                 found = self._read(places)
             except CoordinationError as error:
-                _log.warning("what groups have committed can't be read: %s", error)
+                if str(error) != self._problem:  # once, not every few seconds
+                    self._problem = str(error)
+                    _log.warning("what groups have committed can't be read: %s", error)
                 return set()
+            self._problem = ""
             for (group, topic), logs in found.items():
                 self._send(group, topic, logs)
             now = time.monotonic()
@@ -140,14 +148,27 @@ class CommitReporter:
     ) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
         found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
         for broker_id in sorted({broker_id for _, broker_id, _ in places}):
-            offsets, is_all = read_committed(self._session, broker_id, _MOST_OFFSETS)
-            if not is_all:
-                _log.warning("of what groups have committed, %d offsets are read", _MOST_OFFSETS)
-            for (group, topic, number), offset in offsets.items():
-                at = places.get((topic, broker_id, number))
-                if at is not None and not group.startswith(self._left_out):
+            for read in (read_committed, read_stored_offsets):
+                offsets, is_all = read(self._session, broker_id, _MOST_OFFSETS)
+                if not is_all:
+                    _log.warning("only %d offsets of groups are read", _MOST_OFFSETS)
+                for (group, topic, number), offset in offsets.items():
+                    at = places.get((topic, broker_id, number))
+                    if at is None or group.startswith(self._left_out) or not self._has(topic):
+                        continue
                     found.setdefault((group, topic), {})[at.name] = offset, at.begin
         return found
+
+    def _has(self, topic: str) -> bool:
+        """Whether a topic has Kafka's format: in 0.7's, offsets don't tell windows."""
+        if topic not in self._formats:
+            path = topic_node_path(topic)
+            try:
+                node = self._session.get(path) if fits_in_a_path(topic) else None
+                self._formats[topic] = parse_topic(path, node.value).format if node else ""
+            except InvalidNodeError:
+                return False
+        return self._formats[topic] == _KAFKA
 
     def _send(self, group: str, topic: str, logs: dict[str, tuple[int, int]]) -> None:
         before = self._reported.get((group, topic), {})

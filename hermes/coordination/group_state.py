@@ -16,7 +16,7 @@ from hermes.coordination.layout import (
     parse_partition,
     parse_subscription,
 )
-from hermes.coordination.nodes import Node
+from hermes.coordination.nodes import Node, TreeSession
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
@@ -49,7 +49,7 @@ class GroupState(NamedTuple):
         return [each for each in found if isinstance(each, InvalidNodeError)]
 
 
-def list_groups(session: Session) -> list[str]:
+def list_groups(session: TreeSession) -> list[str]:
     return session.children(CONSUMERS)
 
 
@@ -98,7 +98,7 @@ def read_group(session: Session, group: str) -> GroupState:
 
 
 def read_stored_offsets(
-    session: Session, broker_id: int, limit: int
+    session: TreeSession, broker_id: int, limit: int
 ) -> tuple[dict[tuple[str, str, int], int], bool]:
     """Read up to `limit` offsets that groups have stored of one broker's partitions.
 
@@ -117,7 +117,7 @@ def read_stored_offsets(
 
 
 def _stored(
-    session: Session, places: dict[str, tuple[str, str, int]]
+    session: TreeSession, places: dict[str, tuple[str, str, int]]
 ) -> dict[tuple[str, str, int], int]:
     paths, numbers = list(places), list[int | InvalidNodeError | None]()
     for first in range(0, len(paths), _READ_AT_ONCE):
@@ -160,7 +160,7 @@ def store_offsets(
 
 
 def _places(
-    session: Session, parent: str, faults: list[InvalidNodeError]
+    session: TreeSession, parent: str, faults: list[InvalidNodeError]
 ) -> Iterator[tuple[str, BrokerPartition]]:
     """The topics and partitions below a node; invalid names are reported."""
     for topic in session.children(parent):
@@ -177,7 +177,7 @@ def _places(
 
 
 def _read_all(
-    session: Session, paths: list[str], parse: Callable[[str, bytes], T]
+    session: TreeSession, paths: list[str], parse: Callable[[str, bytes], T]
 ) -> list[T | InvalidNodeError | None]:
     try:
         nodes = session.get_all(paths)
@@ -187,7 +187,7 @@ def _read_all(
 
 
 def _read(
-    session: Session, path: str, parse: Callable[[str, bytes], T]
+    session: TreeSession, path: str, parse: Callable[[str, bytes], T]
 ) -> T | InvalidNodeError | None:
     """What a node says, or what is wrong with it; None when there is none."""
     try:

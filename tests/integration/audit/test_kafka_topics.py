@@ -18,7 +18,7 @@ from hermes.client import (
     ProducerConfig,
     SimpleConsumer,
 )
-from hermes.client.groups import ConsumerConfig
+from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.testing import running_kafka
 
 WINDOW_MS = 1000
@@ -67,13 +67,14 @@ def summed(report, tier, against=None):
     return states
 
 
-def consume(kafka, topic, count, group):
+def consume(kafka, topic, count, group, protocol="classic"):
     from confluent_kafka import Consumer
 
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
             "group.id": group,
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }
@@ -86,12 +87,16 @@ def consume(kafka, topic, count, group):
     return consumer, read
 
 
-@pytest.mark.parametrize("client", [Confluent(), Aiokafka()], ids=repr)
-def test_what_nobody_stamps_is_counted_by_its_timestamp(kafka, topic, client):
+@pytest.mark.parametrize(
+    ("client", "protocol"),
+    [(Confluent(), "classic"), (Confluent(), "consumer"), (Aiokafka(), "classic")],
+    ids=repr,
+)
+def test_what_nobody_stamps_is_counted_by_its_timestamp(kafka, topic, client, protocol):
     times = [LONG_AGO_MS + number * 10 for number in range(300)]  # three windows
     records = [Sent(b"x", timestamp_ms=each, partition=n % 2) for n, each in enumerate(times)]
     client.produce(kafka.bootstrap_servers, topic, records)
-    consumer, _ = consume(kafka, topic, 300, "by-commits-" + topic)
+    consumer, _ = consume(kafka, topic, 300, "by-commits-" + topic, protocol)
     consumer.commit(asynchronous=False)
     consumer.close()
     report = judged(kafka, topic, "group:by-commits-" + topic)
@@ -184,6 +189,22 @@ def test_hermes_own_producers_and_groups_take_part_as_ever(kafka, topic):
     report = judged(kafka, topic, "group:own-" + topic)
     assert summed(report, "group:own-" + topic, "producers") == {"complete": 300}
     assert summed(report, "group:own-" + topic, "cluster:main") == {"complete": 20}
+
+
+def test_a_group_of_hermes_own_is_judged_by_its_offsets_as_well(kafka, topic):
+    records = [Sent(b"x", timestamp_ms=LONG_AGO_MS + n, partition=n % 2) for n in range(40)]
+    Confluent().produce(kafka.bootstrap_servers, topic, records)
+    group = "plain-" + topic
+    config = ConsumerConfig(
+        group=group, zookeeper_connect=kafka.zookeeper_connect, consumer_timeout="20s"
+    )
+    with Consumer.create(config) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        for _ in range(40):
+            next(stream)
+        connector.commit_offsets()
+    report = judged(kafka, topic, "group:" + group)
+    assert summed(report, "group:" + group) == {"complete": 40}
 
 
 def test_a_group_that_lags_is_behind_and_one_that_is_set_back_is_told(kafka, topic):
