@@ -6,7 +6,7 @@ confluent-kafka and aiokafka need.
 
 import threading
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from hermes.audit.counting import DEFAULT_WINDOW_MS, TierCounter
 from hermes.audit.producers import ReportingProducer
@@ -20,6 +20,12 @@ _COUNTED_AT_ONCE: Final = 500
 
 _HEADER_NAME: Final = STAMP_HEADER.decode()
 
+_Content: TypeAlias = bytes | str | None
+
+
+def _bytes(content: _Content) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
+
 
 class StampedMessage:
     """A message that is about to be sent.
@@ -29,13 +35,13 @@ class StampedMessage:
     """
 
     def __init__(
-        self, producer: ReportingProducer, topic: str, value: bytes | None, key: bytes | None
+        self, producer: ReportingProducer, topic: str, value: _Content, key: _Content
     ) -> None:
         self._tier = producer.tier
         self._topic = topic
         (stamp,) = self._tier.stamped(topic, [b""], self)
         self.header = (_HEADER_NAME, stamp)
-        self._counted = b"%b%b%b" % (stamp, key or b"", value or b"")
+        self._counted = b"%b%b%b" % (stamp, _bytes(key) or b"", _bytes(value) or b"")
 
     def settle(self, is_stored: bool) -> None:
         """Say once what became of it: stored, or else not known."""
@@ -70,7 +76,8 @@ class AuditedProducer:
     ) -> None:
         self._producer = ReportingProducer(audit_to, tier=tier, window_ms=window_ms)
 
-    def stamp(self, topic: str, value: bytes | None, key: bytes | None = None) -> StampedMessage:
+    def stamp(self, topic: str, value: _Content, key: _Content = None) -> StampedMessage:
+        """Stamp a message as it is sent; text counts in UTF-8."""
         return StampedMessage(self._producer, topic, value, key)
 
     def close(self) -> None:
@@ -104,15 +111,16 @@ class AuditedGroup:
     def finished(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: _Content,
+        key: _Content = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
         timestamp_ms: int = -1,
     ) -> None:
-        """Count a message as it was read."""
+        """Count a message as it was read; text counts in UTF-8."""
         with self._lock:
             some = self._finished.setdefault(topic, [])
-            some.append(Record(len(some), timestamp_ms, key, value, tuple(headers or ())))
+            pairs = tuple(headers or ())
+            some.append(Record(len(some), timestamp_ms, _bytes(key), _bytes(value), pairs))
             if len(some) == _COUNTED_AT_ONCE:
                 self._counter.add_messages(topic, self._finished.pop(topic))
 

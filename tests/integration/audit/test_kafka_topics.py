@@ -9,6 +9,7 @@ from kafka_clients import CODECS, Aiokafka, Confluent, Sent
 
 from hermes.audit.checking import Audit, ClusterAddress
 from hermes.audit.clients import AuditedGroup, AuditedProducer
+from hermes.audit.cluster_counter import _CountingFetcher
 from hermes.audit.consumers import AuditedConnector
 from hermes.client import (
     EARLIEST,
@@ -310,3 +311,49 @@ def test_what_retention_took_before_a_group_had_committed_it_is_named():
     (loss,) = [each for each in losses if each.tier == "group:slow"]
     assert (loss.log, loss.start, loss.why) == ("0-0", 50, "lost")
     assert loss.end > 100
+
+
+def test_at_the_end_of_a_log_a_counter_rests(kafka, topic, monkeypatch):
+    """A fetch for each produce would cost the broker nearly as much as the produce."""
+    fetches = []
+    fetch = _CountingFetcher._fetch
+
+    def noted(self, requests, wait_ms):
+        fetches.append(len(requests))
+        return fetch(self, requests, wait_ms)
+
+    monkeypatch.setattr(_CountingFetcher, "_fetch", noted)
+    with Audit(
+        [ClusterAddress("rests", kafka.zookeeper_connect)]
+    ) as auditing:  # a minute's windows
+        assert auditing.count() == []
+        before = len(fetches)
+        for _ in range(50):
+            Confluent().produce(kafka.bootstrap_servers, topic, [Sent(b"x")])
+        assert len(fetches) - before < 10
+        assert auditing.count() == []
+        auditing.look(topics=[topic])
+        (tally,) = [each[topic] for each in auditing.tiers.topics.values() if topic in each]
+    assert sum(count for count, _ in tally.tallies().values()) == 50
+
+
+def test_a_damaged_batch_is_told(tmp_path):
+    settings = {"coordination": "embedded"}
+    with running_kafka(settings=settings, log_dir=tmp_path) as kafka:
+        with SimpleConsumer(kafka.host, kafka.port) as admin:
+            admin.create_topic("damaged", {"format": "kafka"})
+        for _ in range(3):
+            records = [Sent(b"x" * 100, timestamp_ms=LONG_AGO_MS)] * 5
+            Confluent().produce(kafka.bootstrap_servers, "damaged", records)
+    (segment,) = tmp_path.glob("damaged-0/*.log")
+    data = bytearray(segment.read_bytes())
+    data[-200] ^= 1
+    segment.write_bytes(data)
+    with (
+        running_kafka(settings=settings, log_dir=tmp_path) as kafka,
+        Audit([ClusterAddress("main", kafka.zookeeper_connect)], window_ms=WINDOW_MS) as auditing,
+    ):
+        assert auditing.count() == []
+        assert auditing.look(topics=["damaged"]).damaged == {("cluster:main", "damaged"): 1}
+        tallies = auditing.tiers.topics["cluster:main"]["damaged"].tallies()
+    assert [(key, count) for key, (count, _) in tallies.items()] == [((LONG_AGO_MS, 0), 10)]
