@@ -1,5 +1,6 @@
 """`hermes access`: which of broker.yaml's access rules decides about somebody."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import click
 from hermes.cli.options import JSON_OPTION
 from hermes.cli.terminal import note, write_json, write_line
 from hermes.config import BrokerConfig, load_broker_config
-from hermes.errors import ConfigError
+from hermes.config.requested import Requested
+from hermes.errors import ConfigError, StorageError
 from hermes.quoting import quoted
 from hermes.security import (
     CLUSTER,
@@ -19,6 +21,8 @@ from hermes.security import (
 )
 from hermes.security.access import OPERATIONS_ON
 from hermes.security.decisions import explain_decision
+from hermes.storage import FileLayer
+from hermes.storage.requested_file import read_requested
 
 
 @click.group("access")
@@ -59,9 +63,10 @@ def explain(
 ) -> None:
     """Say whether PRINCIPAL may do OPERATION to TOPIC, and which rule of broker.yaml decides.
 
-    Without TOPIC and --group it is about the cluster. Reads the file and asks no broker: a running
-    one has read it after `hermes config reload`. Examples: hermes access explain alice produce
-    clicks; hermes access explain alice group --group etl; hermes access explain ops admin
+    Without TOPIC and --group it is about the cluster. Reads the file, and the ACLs in its log_dir,
+    and asks no broker: a running one has read the file after `hermes config reload`. Examples:
+    hermes access explain alice produce clicks; hermes access explain alice group --group etl;
+    hermes access explain ops admin
     """
     if topic is not None and group is not None:
         raise click.UsageError("give TOPIC or --group, not both")
@@ -77,11 +82,10 @@ def explain(
             if resource is CLUSTER
             else f"{wanted} is not done to a {resource.kind}"
         )
-    config = load_broker_config(path)
+    config = _with_requested(load_broker_config(path))
+    source = f"{path} and ACLs" if config.requested.rules else str(path)
     groups = frozenset(user_groups) | _groups_of(config, principal)
-    decision, reason = explain_decision(
-        config.access, str(path), principal, groups, wanted, resource
-    )
+    decision, reason = explain_decision(config.rules, source, principal, groups, wanted, resource)
     if as_json:
         write_json(_as_json(config, decision, reason))
         return
@@ -90,8 +94,18 @@ def explain(
     write_line(f"{verdict}: {quoted(principal)} {can} {action_text(wanted, resource)}: {reason}")
 
 
+def _with_requested(config: BrokerConfig) -> BrokerConfig:
+    """With the ACLs that Kafka's clients have made, as the data directory has them."""
+    try:
+        data = read_requested(str(config.log_dir), FileLayer())
+        return replace(config, requested=Requested.decode(data))
+    except (OSError, StorageError, ConfigError) as error:
+        note(f"without the ACLs of {config.log_dir}: {error}")
+        return config
+
+
 def _groups_of(config: BrokerConfig, principal: str) -> frozenset[str]:
-    is_asked = any(rule.principal.startswith("group:") for rule in config.access or ())
+    is_asked = any(rule.principal.startswith("group:") for rule in config.rules or ())
     if config.users_file is None or not is_asked:
         return frozenset()
     from hermes.security.users_file import read_users  # few brokers have users
@@ -109,6 +123,6 @@ def _as_json(config: BrokerConfig, decision: AccessDecision, reason: str) -> dic
     return {
         "allowed": decision.allowed,
         "reason": reason,
-        "number": None if rule is None else (config.access or ()).index(rule) + 1,
+        "number": None if rule is None else (config.rules or ()).index(rule) + 1,
         "rule": None if rule is None else rule.as_given(),
     }

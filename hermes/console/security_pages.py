@@ -56,6 +56,7 @@ def _security(sources: Sources, request: PageRequest) -> PageResponse:
     config = _config(sources)
     users, problem = _users(config)
     search = request.text("q")
+    quotas = {**config.requested.quotas, **config.quotas}
     found = user_rows(users, search)
     return sources.page(
         request,
@@ -68,7 +69,7 @@ def _security(sources: Sources, request: PageRequest) -> PageResponse:
         search=search,
         problem=problem,
         has_users=config.users_file is not None,
-        quotas=[(each, str(config.quotas[each])) for each in config.quotas],
+        quotas=[(name, str(quotas[name])) for name in quotas],
         operations=[str(each) for each in Operation],
         asked={key: request.text(key) for key in ("principal", "operation", "kind", "name")},
         verdict=_verdict(config, users, request.text),

@@ -3,8 +3,12 @@ import re
 
 import pytest
 
+from hermes.config.requested import Requested
 from hermes.security import INTERNAL
+from hermes.security.acls import Acl
 from hermes.security.users import Users
+from hermes.storage import FileLayer
+from hermes.storage.requested_file import REQUESTED_NAME, write_requested
 
 RULES = """
 broker_id: 0
@@ -49,6 +53,21 @@ def test_it_says_which_rule_decides(explain, arguments, begins, says):
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(begins)
     assert says in result.stdout
+
+
+def test_acls_of_kafkas_clients_decide_too(explain, tmp_path):
+    (tmp_path / "logs").mkdir()
+    denied = Acl(2, "clicks", 3, "User:alice", "*", 4, 2)
+    requested = Requested(frozenset({denied})).encode()
+    write_requested(str(tmp_path / "logs"), requested, FileLayer())
+    told = explain("alice", "produce", "clicks").stdout
+    assert told.startswith("refused: 'alice' may not produce to topic 'clicks': rule 6 of")
+    assert "broker.yaml and ACLs" in told
+    assert json.loads(explain("alice", "produce", "clicks", "--json").stdout)["number"] == 6
+    (tmp_path / "logs" / REQUESTED_NAME).write_bytes(b"x")
+    damaged = explain("alice", "produce", "clicks")
+    assert "without the ACLs of" in damaged.stderr
+    assert damaged.stdout.startswith("allowed: ")
 
 
 def test_as_json(explain):
