@@ -872,8 +872,10 @@ class BrokerConfig:
 
     @property
     def rules(self) -> tuple[AccessRule, ...] | None:
-        """All access rules; None where whoever connects may do everything."""
-        return None if self.access is None else (*self.access, *self.requested.rules)
+        """All access rules; None without any. A plugin hears of broker.yaml's alone."""
+        if self.access is None or self.authorizer != RULES:
+            return self.access
+        return (*self.access, *self.requested.rules)
 
     def quota(self, principal: str) -> Quota | None:
         return quota_in_force(self.quotas, self.requested.quotas, principal)

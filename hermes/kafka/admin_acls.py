@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from hermes.config import BrokerConfig
+from hermes.config.broker import RULES
 from hermes.config.requested import with_acls, without_acls
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
@@ -40,8 +41,14 @@ _PERMISSIONS: Final = frozenset(AclPermission)
 
 def _check(operation: Operation, call: Call) -> None:
     """Refuse who may not, and where access rules don't decide."""
-    if call.server.shared.config.rules is None:
+    config = call.server.shared.config
+    if config.access is None:
         raise KafkaError(Code.SECURITY_DISABLED, "No Authorizer is configured.")
+    if config.authorizer != RULES:
+        raise KafkaError(
+            Code.SECURITY_DISABLED,
+            f"The authorizer {config.authorizer} decides, and knows no ACLs.",
+        )
     if not call.permits(operation, CLUSTER):
         raise KafkaError(
             Code.CLUSTER_AUTHORIZATION_FAILED,

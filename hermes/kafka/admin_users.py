@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hermes.config.broker import USERS_FILE
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
@@ -31,7 +32,7 @@ def _file(call: Call) -> Path | None:
     if not call.permits(Operation.ADMIN, CLUSTER):
         raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     config = call.server.shared.config
-    if config.authenticator != "users-file":
+    if config.authenticator != USERS_FILE:
         raise KafkaError(
             Code.INVALID_REQUEST, f"Users are those of the authenticator {config.authenticator}."
         )

@@ -1,10 +1,15 @@
 """What Kafka's clients set for the broker: kept within bounds, and beside broker.yaml."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from hermes.config import BrokerConfig
 from hermes.config.quotas import Quota
 from hermes.config.requested import MOST_ENTRIES, Requested, quota_in_force, with_acls, without_acls
 from hermes.errors import ConfigError
+from hermes.security import AccessRule, Operation
 from hermes.security.acls import Acl
 
 READ = Acl(2, "clicks", 3, "User:alice", "*", 3, 3)
@@ -44,6 +49,14 @@ def test_changes() -> None:
     assert made.acls == {READ, WRITE}
     left = without_acls([WRITE])(made)
     assert (left.acls, left.quotas) == ({READ}, {"a": Quota(bytes_in=1)})
+
+
+def test_its_rules_follow_those_of_broker_yaml() -> None:
+    given = AccessRule("admin", frozenset({Operation.ADMIN}))
+    config = BrokerConfig(broker_id=0, log_dir=Path("logs"), requested=Requested(frozenset({READ})))
+    assert config.rules is None
+    assert replace(config, access=(given,)).rules == (given, *config.requested.rules)
+    assert replace(config, access=(given,), authorizer="a-plugin").rules == (given,)
 
 
 def test_broker_yamls_quota_of_a_name_wins() -> None:
