@@ -8,7 +8,7 @@ import cramjam
 from kafka_raw import KafkaConversation, topics_of
 from worst_requests import Kind
 
-from hermes.client.kafka_asking import KafkaAsker, _encoded
+from hermes.client.kafka_asking import KafkaAsker, encoded_request
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header, with_crc
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record, encode_batch
@@ -117,7 +117,7 @@ def kafka_kinds() -> list[Kind]:
 
 
 def _request(name: str, version: int, **values: Any) -> bytes:
-    return _encoded(name, version, 7, values)[0]
+    return encoded_request(name, version, 7, values)[0]
 
 
 def _repeated(encode: Callable[[int], bytes], count: int) -> bytes:

@@ -8,7 +8,7 @@ from broker_bench import answers, flush_in
 from kafka_bench import KafkaBench, decode_answer
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from hermes.client.kafka_asking import _encoded
+from hermes.client.kafka_asking import encoded_request
 from hermes.kafka.admission import LIMIT_BYTES
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.records import Record, encode_batch
@@ -26,7 +26,7 @@ def bench(tmp_path: Path) -> Any:
 def ask(bench: KafkaBench, name: str, version: int, **values: Any) -> Any:
     """Ask, and leave at once."""
     connection, transport = bench.connect_kafka()
-    connection.dataReceived(_encoded(name, version, 7, values)[0])
+    connection.dataReceived(encoded_request(name, version, 7, values)[0])
     bench.turns(transport)
     answered = answers(transport)
     connection.connectionLost()
@@ -60,7 +60,7 @@ def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaB
     part = {"index": 0, "records": encode_batch([Record(0, 0, None, b"x")])}
     topics = [{"name": f"no-{number}", "partition_data": [part]} for number in range(1500)]
     values = {"acks": -1, "timeout": 1000, "topic_data": topics}
-    frame = _encoded("Produce", 9, 7, values)[0]
+    frame = encoded_request("Produce", 9, 7, values)[0]
     size_bytes, taken = len(frame) - 4, bench.server.admission
     ensureDeferred(taken.enter(LIMIT_BYTES))
     connection, transport = bench.connect_kafka()
@@ -87,7 +87,7 @@ def test_a_disk_that_stands_still_holds_up_no_large_request_that_needs_none(
     part = encode_batch([Record(0, 0, None, b"x")])
     topic = {"name": "new", "partition_data": [{"index": 0, "records": part}] * 1500}
     values = {"acks": -1, "timeout": 5000, "topic_data": [topic]}
-    frame = _encoded("Produce", 9, 7, values)[0]
+    frame = encoded_request("Produce", 9, 7, values)[0]
     flush_in(bench.flusher, lambda function, *arguments: Deferred())
     producers = []
     for _ in range(LIMIT_BYTES // len(frame) + 1):  # one of them has to wait for its turn
@@ -206,7 +206,7 @@ def test_a_large_answer_is_encoded_in_a_thread(bench: KafkaBench, name: str) -> 
 
     bench.server.in_thread = noted
     connection, transport = bench.connect_kafka()
-    connection.dataReceived(_encoded(name, version, 7, values)[0])
+    connection.dataReceived(encoded_request(name, version, 7, values)[0])
     for _ in range(10):  # a group waits for its members
         bench.turns(transport)
         bench.clock.advance(1)
@@ -224,10 +224,12 @@ def test_a_request_of_very_many_entries_leaves_others_their_turns(bench: KafkaBe
         "timeout": 1000,
         "validate_only": True,
     }
-    init = _encoded("InitProducerId", 4, 7, {"transactional_id": None, "transaction_timeout": 0})[0]
+    init = encoded_request(
+        "InitProducerId", 4, 7, {"transactional_id": None, "transaction_timeout": 0}
+    )[0]
     connection, transport = bench.connect_kafka()
     other, others = bench.connect_kafka()
-    connection.dataReceived(_encoded("CreateTopics", 7, 7, values)[0])
+    connection.dataReceived(encoded_request("CreateTopics", 7, 7, values)[0])
     turns = 0
     while not transport.value():
         other.dataReceived(init)
@@ -248,7 +250,9 @@ def test_nothing_is_created_for_who_has_left(bench: KafkaBench) -> None:
     ask(bench, "Metadata", 8, topics=[])
     connection, transport = bench.connect_kafka()
     names = [{"name": f"made-{n}"} for n in range(100)]
-    frame = _encoded("Metadata", 8, 7, {"topics": names, "allow_auto_topic_creation": True})[0]
+    frame = encoded_request("Metadata", 8, 7, {"topics": names, "allow_auto_topic_creation": True})[
+        0
+    ]
     connection.dataReceived(frame)
     connection.connectionLost()
     bench.turns(transport)
@@ -277,7 +281,7 @@ def test_a_client_that_comes_before_a_declared_topic_makes_it_as_it_is_declared(
 def test_members_names_count_in_the_memory_of_groups(bench: KafkaBench) -> None:
     codes = []
     for number in range(60):
-        frame = _encoded(
+        frame = encoded_request(
             "JoinGroup",
             4,
             7,
@@ -314,7 +318,7 @@ def test_quotas_hold_kafkas_clients_back_and_lose_nothing(
     bench.shared.topics.create_declared("new")
     batch = encode_batch([Record(0, 5, None, bytes(size))])
     data = {"name": "new", "partition_data": [{"index": 0, "records": batch}]}
-    frame = _encoded("Produce", 9, 7, {"acks": 1, "timeout": 1000, "topic_data": [data]})[0]
+    frame = encoded_request("Produce", 9, 7, {"acks": 1, "timeout": 1000, "topic_data": [data]})[0]
     connection, transport = bench.connect_kafka()
     left, answered, was_held = 60, 0, False
     deadline = bench.clock.seconds() + 600

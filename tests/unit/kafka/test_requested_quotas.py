@@ -6,7 +6,7 @@ from typing import Any
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer
 
-from hermes.client.kafka_asking import _encoded
+from hermes.client.kafka_asking import encoded_request
 
 
 def alter(bench: KafkaBench, value: float, *, remove: bool = False) -> int:
@@ -15,7 +15,7 @@ def alter(bench: KafkaBench, value: float, *, remove: bool = False) -> int:
     connection, transport = bench.connect_kafka()
     entries = [{"entity": entity, "ops": [op]}]
     values: dict[str, Any] = {"entries": entries, "validate_only": False}
-    connection.dataReceived(_encoded("AlterClientQuotas", 1, 7, values)[0])
+    connection.dataReceived(encoded_request("AlterClientQuotas", 1, 7, values)[0])
     bench.turns(transport)
     (answer,) = answers(transport)
     connection.connectionLost()
@@ -25,7 +25,7 @@ def alter(bench: KafkaBench, value: float, *, remove: bool = False) -> int:
 def test_it_delays_who_is_connected_until_it_is_taken_away(tmp_path: Path) -> None:
     bench = KafkaBench(tmp_path)
     connection, transport = bench.connect_kafka()
-    asked = _encoded("Metadata", 1, 7, {"topics": []})[0]
+    asked = encoded_request("Metadata", 1, 7, {"topics": []})[0]
     connection.dataReceived(asked * 3)
     bench.turns(transport)
     assert bench.connections.quotas.delays == {}
