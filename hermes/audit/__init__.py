@@ -4,8 +4,10 @@ In the order of a reading:
 
     events          what the parts of a pipeline report on the topic hermes-audit: values <-> JSON
     publishing      sends these, so that each counts once whatever fails
-    counting, record_counting
-                    counts a tier's messages by topic and window, and those of Kafka's format
+    counting        counts a tier's messages by topic and window
+    set_counting, record_counting
+                    what is in a message set of 0.7, and in batches of Kafka's format
+    log_counting    reads logs for that
     producers, cluster_counter, consumers, clients
                     the tiers: the callback handler `audit`; a cluster's messages, counted as a
                     group; members of a group that are audited, and the decoder `audit`; producers

@@ -9,8 +9,8 @@ from kafka_clients import CODECS, Aiokafka, Confluent, Sent
 
 from hermes.audit.checking import Audit, ClusterAddress
 from hermes.audit.clients import AuditedGroup, AuditedProducer
-from hermes.audit.cluster_counter import _CountingFetcher
 from hermes.audit.consumers import AuditedConnector
+from hermes.audit.log_counting import CountingFetcher
 from hermes.client import (
     EARLIEST,
     LATEST,
@@ -316,13 +316,13 @@ def test_what_retention_took_before_a_group_had_committed_it_is_named():
 def test_at_the_end_of_a_log_a_counter_rests(kafka, topic, monkeypatch):
     """A fetch for each produce would cost the broker nearly as much as the produce."""
     fetches = []
-    fetch = _CountingFetcher._fetch
+    fetch = CountingFetcher._fetch
 
     def noted(self, requests, wait_ms):
         fetches.append(len(requests))
         return fetch(self, requests, wait_ms)
 
-    monkeypatch.setattr(_CountingFetcher, "_fetch", noted)
+    monkeypatch.setattr(CountingFetcher, "_fetch", noted)
     with Audit(
         [ClusterAddress("rests", kafka.zookeeper_connect)]
     ) as auditing:  # a minute's windows

@@ -2,8 +2,9 @@
 
 from audited import MemoryPublisher, stamped
 
-from hermes.audit.counting import TierCounter, count_set
+from hermes.audit.counting import TierCounter
 from hermes.audit.events import Alive, CountsEvent, Gap
+from hermes.audit.set_counting import count_set
 from hermes.protocol import Codec, encode_message, encode_message_set
 
 
