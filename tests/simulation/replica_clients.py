@@ -129,7 +129,8 @@ class Producer:
         try:
             done = broker.produce(under.data, answer)
         except ProducerStateError as error:
-            self._out_of_step(broker, error)
+            if under is self._under:  # else it has come late, and was answered long ago
+                self._out_of_step(broker, error)
             done = None
         if done is None:
             self._answer(broker, under, tries, None)
