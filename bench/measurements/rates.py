@@ -143,5 +143,5 @@ def _described(name: str, result: Driven) -> str:
     times = " / ".join(f"{result.ms(share):.2f}" for _, share in _SHARES)
     return (
         f"{name}: {times} ms, {result.rate:,.0f}/s, {result.cores(name):.2f} cores,"
-        f" driver {result.driver_cores:.2f}"
+        f" driver {result.driver_cores:.2f}, withheld {result.withheld_cores:.2f}"
     )

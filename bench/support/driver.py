@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.peers.system import NotInstalled
 from bench.support.processes import Program
 from bench.support.servers import Address
-from bench.support.usage import cpu_seconds
+from bench.support.usage import cpu_seconds, withheld_seconds
 
 __all__ = ["Driven", "Load", "NullServer", "build_driver", "drive", "merged"]
 
@@ -63,6 +63,7 @@ class Driven:
         all_answers: the same, with the warm-up.
         driver_seconds: the driver's processor time.
         server_seconds: the servers' processor time, by what `drive` calls them.
+        withheld_seconds: processor time that the host kept from this machine meanwhile.
         latencies: of each request that was due in that time, in 100 ns, in the order of their
             answers. With a rate they count from when the request was due.
     """
@@ -72,6 +73,7 @@ class Driven:
     all_answers: int = 0
     driver_seconds: float = 0
     server_seconds: dict[str, float] = field(default_factory=dict)
+    withheld_seconds: float = 0
     latencies: "array[int]" = field(default_factory=lambda: array("I"))
 
     @property
@@ -97,6 +99,11 @@ class Driven:
         """How much of a core the driver took."""
         return self.driver_seconds / self.seconds
 
+    @property
+    def withheld_cores(self) -> float:
+        """How much of a core the host let wait."""
+        return self.withheld_seconds / self.seconds
+
 
 def build_driver(directory: Path) -> Path:
     """Compile it.
@@ -120,7 +127,7 @@ def drive(driver: Path, loads: Sequence[Load], pids: Mapping[str, int]) -> list[
         pids: the servers' processes, whose processor time is taken in the first load's window.
 
     Returns:
-        What came of each load; the servers' time is in the first one.
+        What came of each load; the servers' time, and what was withheld, is in the first one.
 
     Raises:
         RuntimeError: a driver was answered with an error, or not at all.
@@ -156,10 +163,11 @@ def _start(driver: Path, load: Load, place: Path) -> "subprocess.Popen[str]":
 def _results(
     started: "Sequence[subprocess.Popen[str]]", loads: Sequence[Load], pids: Mapping[str, int]
 ) -> list[Driven]:
-    times = []
+    times, withheld = [], []
     for expected in ("measuring", "measured"):
         _line(started[0], expected)
         times.append({name: cpu_seconds(pid) for name, pid in pids.items()})
+        withheld.append(withheld_seconds())
     results = []
     for process, load in zip(started, loads, strict=True):
         if process is not started[0]:
@@ -170,6 +178,7 @@ def _results(
         process.wait()
     begin, end = times
     results[0].server_seconds = {name: end[name] - begin[name] for name in pids}
+    results[0].withheld_seconds = withheld[1] - withheld[0]
     return results
 
 
@@ -188,6 +197,7 @@ def merged(runs: Sequence[Driven]) -> Driven:
         whole.answers += run.answers
         whole.all_answers += run.all_answers
         whole.driver_seconds += run.driver_seconds
+        whole.withheld_seconds += run.withheld_seconds
         for name, seconds in run.server_seconds.items():
             whole.server_seconds[name] = whole.server_seconds.get(name, 0) + seconds
         whole.latencies.extend(run.latencies)

@@ -6,7 +6,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["MEGABYTE", "PeakMemory", "cpu_seconds", "precise_cpu_seconds", "resident_bytes"]
+__all__ = [
+    "MEGABYTE",
+    "PeakMemory",
+    "cpu_seconds",
+    "precise_cpu_seconds",
+    "resident_bytes",
+    "withheld_seconds",
+]
 
 MEGABYTE = 1_000_000
 
@@ -32,6 +39,13 @@ def precise_cpu_seconds(pid: int) -> float:
     """The same in steps of nanoseconds, of the threads that there are now."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def withheld_seconds() -> float:
+    """How long the host of this virtual machine has let processors wait that had work, so far."""
+    # Behind "cpu": user, nice, system, idle, iowait, irq, softirq, steal; of all processors.
+    steal = Path("/proc/stat").read_text().split(maxsplit=9)[8]
+    return int(steal) / os.sysconf("SC_CLK_TCK")
 
 
 class PeakMemory:
