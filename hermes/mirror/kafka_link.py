@@ -9,6 +9,7 @@ its way when the connection broke is sent again by another link, with another id
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from hermes.client.kafka_asking import KafkaAsker, authenticate, encoded_request
@@ -66,19 +67,17 @@ class KafkaLink:
             self._producer = self._new_producer()
         sending = _Sending([None] * len(batches))
         self._begun.append(sending)
-        parts: dict[_Place, deque[tuple[int, memoryview]]] = {}
+        waiting: dict[_Place, deque[tuple[int, bytes]]] = {}
         for number, each in enumerate(batches):
-            found = parts.setdefault(each.place, deque())
-            found.extend((number, part) for part in _parts(each.data))
-        while parts:  # a request takes one batch for each partition
+            waiting.setdefault(each.place, deque()).append((number, each.data))
+        while waiting:  # a request takes one batch for each partition
             if self._is_spoiled:
-                unsent = {number for queue in parts.values() for number, _ in queue}
-                for number in unsent:
-                    text = f"{self._connection.address}: something before it was refused"
-                    sending.errors[number] = sending.errors[number] or OutcomeUnknownError(text)
+                text = f"{self._connection.address}: something before it was refused"
+                for number, _ in chain.from_iterable(waiting.values()):
+                    sending.errors[number] = OutcomeUnknownError(text)
                 return
-            self._send(sending, {place: queue.popleft() for place, queue in parts.items()})
-            parts = {place: queue for place, queue in parts.items() if queue}
+            self._send(sending, {place: queue.popleft() for place, queue in waiting.items()})
+            waiting = {place: queue for place, queue in waiting.items() if queue}
 
     def finish(self) -> Sequence[Outcome]:
         sending = self._begun.popleft()
@@ -102,10 +101,10 @@ class KafkaLink:
         self._is_spoiled = False
         return answer.producer_id, answer.producer_epoch
 
-    def _send(self, sending: _Sending, parts: dict[_Place, tuple[int, memoryview]]) -> None:
+    def _send(self, sending: _Sending, some: dict[_Place, tuple[int, bytes]]) -> None:
         topics: dict[str, list[dict[str, Any]]] = {}
-        for place, (_, part) in parts.items():
-            entry = {"index": place[1], "records": self._numbered(place, part)}
+        for place, (_, batch) in some.items():
+            entry = {"index": place[1], "records": self._numbered(place, batch)}
             topics.setdefault(place[0], []).append(entry)
         self._number += 1
         request, decode = encoded_request(
@@ -122,15 +121,15 @@ class KafkaLink:
             self._receive()
         self._connection.begin(request)
         sending.left += 1
-        self._in_flight.append((sending, {p: n for p, (n, _) in parts.items()}, decode))
-        if not self._known.issuperset(parts):
+        self._in_flight.append((sending, {p: n for p, (n, _) in some.items()}, decode))
+        if not self._known.issuperset(some):
             while self._in_flight:
                 self._receive()
 
-    def _numbered(self, place: _Place, part: memoryview) -> bytes:
-        header, sequence = decode_header(part), self._sequences.get(place, 0)
+    def _numbered(self, place: _Place, batch: bytes) -> bytes:
+        header, sequence = decode_header(batch), self._sequences.get(place, 0)
         self._sequences[place] = (sequence + header.record_count) % _SEQUENCES
-        return with_producer(header, part[HEADER_BYTES:], *self._producer, sequence)
+        return with_producer(header, memoryview(batch)[HEADER_BYTES:], *self._producer, sequence)
 
     def _receive(self) -> None:
         sending, numbers, decode = self._in_flight.popleft()
@@ -143,18 +142,8 @@ class KafkaLink:
                     self._known.add(place)
                     continue
                 self._is_spoiled = True
-                number = numbers[place]
-                if sending.errors[number] is None:
-                    sending.errors[number] = _error(self._connection.address, place, each)
-
-
-def _parts(data: bytes) -> list[memoryview]:
-    view, found = memoryview(data), []
-    while view:
-        size = decode_header(view).size_bytes
-        found.append(view[:size])
-        view = view[size:]
-    return found
+                error = _error(self._connection.address, place, each)
+                sending.errors[numbers[place]] = error
 
 
 def _error(address: str, place: _Place, answer: Any) -> BrokerError:

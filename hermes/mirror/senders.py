@@ -137,7 +137,7 @@ class TargetSender:
 
 def _is_joined(before: Sequence[TargetAppend], entry: TargetAppend) -> bool:
     last = before[-1]
-    return (
+    return bool(
         last.claim is entry.claim
         and last.epoch == entry.epoch
         and last.is_verbatim
@@ -145,6 +145,8 @@ def _is_joined(before: Sequence[TargetAppend], entry: TargetAppend) -> bool:
         and last.end == entry.begin
         and entry.end - before[0].begin <= _BATCH_BYTES
         and not entry.claim.is_suspect(entry.begin)
+        # Kafka takes record batches one by one, and says of each whether it has it.
+        and (entry.source or not entry.claim.holds_records)
     )
 
 
