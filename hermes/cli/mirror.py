@@ -279,11 +279,12 @@ def origins(cluster: RegisteredCluster, as_json: bool, topic: str | None) -> Non
     topic where it was written to.
     """
     if topic is not None:
-        if not forget_origins(cluster.session, topic):
+        was_known = topic in mirror_translate.record_origins(cluster, forget=topic)
+        if not (forget_origins(cluster.session, topic) or was_known):
             raise HermesError(f"topic {topic!r} comes from nowhere else")
         write_done("forgotten", topic, as_json)
         return
-    found = list_origins(cluster.session)
+    found = {**list_origins(cluster.session), **mirror_translate.record_origins(cluster)}
     rows = [
         {"topic": each, "cluster": cluster_id, "mirror": mirror}
         for each, known in found.items()

@@ -1,14 +1,26 @@
 """`hermes mirror translate`: where a consumer group continues in the target of a mirror."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import click
 
 from hermes.cli.exit_codes import fail_for
-from hermes.cli.options import JSON_OPTION
-from hermes.cli.registered_cluster import RegisteredCluster, cluster_options, start_session
+from hermes.cli.options import (
+    JSON_OPTION,
+    BrokerOption,
+    CommandConnection,
+    option_type,
+    parse_broker,
+)
+from hermes.cli.registered_cluster import (
+    RegisteredCluster,
+    cluster_options,
+    kafka_groups_of,
+    start_session,
+)
 from hermes.cli.terminal import note, write_rows
+from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
 from hermes.coordination.cluster_id import cluster_id
@@ -18,6 +30,8 @@ from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.coordination.origins import list_origins
 from hermes.coordination.sessions import Session
 from hermes.errors import HermesError, InvalidNodeError, UnknownTopicError
+from hermes.mirror.kafka_cluster import KafkaCluster, kafka_partition
+from hermes.mirror.kafka_origins import KafkaOrigins, kafka_cluster_of
 
 _COLUMNS: Final = ("topic", "partition", "offset", "unread", "ahead")
 _TIMEOUT_SECONDS: Final = 30.0
@@ -38,9 +52,15 @@ class _GroupPositions(NamedTuple):
 @click.option(
     "--from",
     "source",
-    required=True,
     metavar="HOST:PORT[/CHROOT]",
     help="ZooKeeper of the cluster in which the group reads now.",
+)
+@click.option(
+    "--from-kafka",
+    "kafka_source",
+    type=option_type(parse_broker, "address"),
+    metavar="HOST:PORT",
+    help="A broker of that cluster by Kafka's protocol, for a group of Kafka's clients.",
 )
 @click.option("-g", "--group", required=True, help="The group there.")
 @click.option("--to-group", help="The group's name in the target; by default the same.")
@@ -50,12 +70,17 @@ class _GroupPositions(NamedTuple):
 def command(
     cluster: RegisteredCluster,
     as_json: bool,
-    source: str,
+    source: str | None,
+    kafka_source: BrokerOption | None,
     group: str,
     to_group: str | None,
     commit: bool,
 ) -> None:
     """Show where a group of the source cluster continues in the target, -b or -Z.
+
+    Give --from for groups of Hermes' own clients, or --from-kafka for those of Kafka's: these are
+    stored where the target's brokers have kafka_listen. The options of TLS and users are for both
+    clusters.
 
     At these places it misses nothing. Where a mirror copies byte for byte they are exact; where
     several partitions go into one, or messages by key, it may see some messages again: those of
@@ -65,15 +90,24 @@ def command(
     With --commit the places are stored for the group, which must have no members. The status is 1
     when a partition can't be translated, and nothing is stored then.
     """
-    for name in (group, to_group or group):
-        check_node_name("group", name)
-    session = start_session(source, cluster.connection)
-    try:
-        reader = _read(session, group)
-    finally:
-        session.stop()
+    if (source is None) == (kafka_source is None):
+        raise click.UsageError("give one of --from and --from-kafka")
+    origins: Mapping[str, Mapping[str, str] | InvalidNodeError]
+    if source is not None:
+        for name in (group, to_group or group):
+            check_node_name("group", name)
+        session = start_session(source, cluster.connection)
+        try:
+            reader = _read(session, group)
+        finally:
+            session.stop()
+        origins = list_origins(cluster.session)
+    else:
+        assert kafka_source is not None
+        reader = _read_kafka(kafka_source, cluster.connection, group)
+        origins = record_origins(cluster)
     faults: list[str] = []
-    found = dict(_translate_all(cluster, reader, faults))
+    found = dict(_translate_all(cluster, reader, origins, faults))
     rows = [
         {
             "topic": topic,
@@ -89,7 +123,10 @@ def command(
     fail_for(faults)
     if commit:
         offsets = {place: translated.offset for place, translated in found.items()}
-        store_offsets(cluster.session, to_group or group, offsets)
+        if source is not None:
+            store_offsets(cluster.session, to_group or group, offsets)
+        else:
+            _store_kafka(cluster, to_group or group, offsets)
         note(f"stored for group {to_group or group}")
 
 
@@ -106,13 +143,63 @@ def _read(session: Session, group: str) -> _GroupPositions:
     return _GroupPositions(source_id, places, shown)
 
 
+def _read_kafka(place: BrokerOption, connection: CommandConnection, group: str) -> _GroupPositions:
+    source = KafkaCluster([(place.host, place.port)], connection.security)
+    groups = KafkaGroups([place], connection.timeout_seconds, connection.security)
+    try:
+        source_id, offsets = source.cluster_id(), groups.offsets(group)
+    finally:
+        source.close()
+        groups.close()
+    if not offsets:
+        raise HermesError(f"group {group!r} has no offsets in the source")
+    names = {
+        source_name(source_id, topic, *kafka_partition(number)): (f"{topic} {number}", offset)
+        for (topic, number), offset in offsets.items()
+    }
+    places = {name: offset for name, (_, offset) in names.items()}
+    return _GroupPositions(source_id, places, {name: shown for name, (shown, _) in names.items()})
+
+
+def _store_kafka(
+    cluster: RegisteredCluster, group: str, offsets: Mapping[tuple[str, BrokerPartition], int]
+) -> None:
+    groups = kafka_groups_of(cluster)
+    if groups is None:
+        raise HermesError("no broker of the target serves Kafka's clients: set kafka_listen")
+    groups.store(
+        group, {(topic, place.partition): offset for (topic, place), offset in offsets.items()}
+    )
+
+
+def record_origins(
+    cluster: RegisteredCluster, forget: str | None = None
+) -> Mapping[str, Mapping[str, str]]:
+    """The origins of a cluster's topics of Kafka's format, before one's are forgotten."""
+    security = cluster.connection.security
+    kafka = kafka_cluster_of(cluster.session, security, lambda fault: note(str(fault)))
+    if kafka is None:
+        return {}
+    try:
+        origins = KafkaOrigins(kafka)
+        before = origins.all()
+        if forget is not None:
+            origins.forget(forget)
+        return before
+    finally:
+        kafka.close()
+
+
 def _translate_all(
-    cluster: RegisteredCluster, reader: _GroupPositions, faults: list[str]
+    cluster: RegisteredCluster,
+    reader: _GroupPositions,
+    origins: Mapping[str, Mapping[str, str] | InvalidNodeError],
+    faults: list[str],
 ) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
     """Translate into all partitions that hold some of `reader.shown`, and remove it from there."""
     session, security = cluster.session, cluster.connection.security
     wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}
-    for topic, known in list_origins(session).items():
+    for topic, known in origins.items():
         if isinstance(known, InvalidNodeError) or reader.cluster_id in known:
             wanted.add(topic)
     topics = sorted(wanted & set(read_topics(session)))

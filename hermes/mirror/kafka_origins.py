@@ -14,10 +14,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from hermes.coordination.cluster_view import OnFault, read_listeners, suitable_listeners
+from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, InvalidMessageError
 from hermes.mirror.kafka_cluster import KafkaCluster, RefusedError, check
 from hermes.protocol.record_set import RecordSet
 from hermes.protocol.records import Record, encode_batch
+from hermes.security import ClientSecurity
 
 TOPIC: Final = "hermes-mirror-origins"
 
@@ -153,6 +156,19 @@ class KafkaOrigins:
         except RefusedError as error:
             if error.name != "TOPIC_ALREADY_EXISTS":
                 raise
+
+
+def kafka_cluster_of(
+    session: Session, security: ClientSecurity, on_fault: OnFault
+) -> KafkaCluster | None:
+    """A Hermes cluster by its listeners for Kafka's clients; None where none is for this client."""
+    brokers = read_listeners(session, on_fault).values()
+    places = [
+        (each.host, each.port)
+        for broker in brokers
+        for each in suitable_listeners(broker.kafka, security)
+    ]
+    return KafkaCluster(places, security) if places else None
 
 
 def _parsed(value: Any) -> dict[str, str]:

@@ -16,10 +16,8 @@ from hermes.coordination.cluster_id import cluster_id, id_of_addresses
 from hermes.coordination.cluster_view import (
     NodeFaults,
     read_brokers,
-    read_listeners,
     read_partition_counts,
     read_partitions,
-    suitable_listeners,
 )
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.origins import TreeOrigins
@@ -34,7 +32,7 @@ from hermes.errors import (
 )
 from hermes.mirror.figures import Problems
 from hermes.mirror.kafka_cluster import KafkaCluster
-from hermes.mirror.kafka_origins import KafkaOrigins
+from hermes.mirror.kafka_origins import KafkaOrigins, kafka_cluster_of
 from hermes.mirror.links import open_link
 from hermes.mirror.loop_guard import Origins
 from hermes.mirror.senders import TargetSender
@@ -156,16 +154,10 @@ class TargetCluster:
         if not of_records:
             return TreeOrigins(self.session)
         if self._kafka is None:
-            brokers = read_listeners(self.session, self._faults.note).values()
-            places = [
-                (each.host, each.port)
-                for broker in brokers
-                for each in suitable_listeners(broker.kafka, self.address.security)
-            ]
-            if not places:  # and so nobody reads such topics from here
-                return None
-            self._kafka = KafkaCluster(places, self.address.security)
-        return KafkaOrigins(self._kafka)
+            security = self.address.security
+            self._kafka = kafka_cluster_of(self.session, security, self._faults.note)
+        # Without a listener for Kafka's clients nobody reads such topics from here.
+        return None if self._kafka is None else KafkaOrigins(self._kafka)
 
     def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
         return all(

@@ -1,12 +1,13 @@
 """Mirrors of topics of Kafka's format, from and to Hermes and a real Kafka 4."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_4 import KafkaProcess
 from kafka_mirror_kills import KafkaMirrorKills
 from kafka_mirrors import (
@@ -21,8 +22,10 @@ from kafka_mirrors import (
 )
 from mirror_clusters import Clusters
 
+from hermes.cli import program
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
+from hermes.mirror import Mirror
 from hermes.mirror.loop_guard import LoopGuard
 from hermes.security import PLAIN
 from hermes.testing import RunningBroker, running_broker
@@ -126,6 +129,44 @@ def test_a_mirror_goes_on_where_it_was(stack: ExitStack, kafka: str) -> None:
     eventually(lambda: set(groups.offsets(group).values()) == {200})
 
 
+def test_a_group_moves_to_the_target_and_goes_on(stack: ExitStack, kafka: str) -> None:
+    broker = hermes(stack)
+    own = address_of(broker)
+    create(kafka, "orders", PARTITIONS)
+    create(own, "near.orders", PARTITIONS)
+    produce(own, "near.orders", sent(30))  # which moves everything that is mirrored
+    some = sent(900)
+    produce(kafka, "orders", some)
+    before = Consumer({"bootstrap.servers": kafka, "group.id": "billing"})
+    read = [0, 123, 300]
+    before.commit(
+        offsets=[TopicPartition("orders", n, at) for n, at in enumerate(read)], asynchronous=False
+    )
+    before.close()
+    guard = guard_of(lambda: mirror)
+    mirror = kafka_mirror(
+        stack,
+        kafka,
+        {"zookeeper": broker.zookeeper_connect},
+        guard,
+        whitelist="orders",
+        topics={"prefix": "near."},
+    )
+    eventually(lambda: ends(own, "near.orders", PARTITIONS) == [310] * PARTITIONS)
+    place = ["--from-kafka", kafka, "-Z", broker.zookeeper_connect, "-g", "billing"]
+    shown = CliRunner().invoke(program, ["mirror", "translate", *place, "--commit"])
+    assert shown.exit_code == 0, shown.stderr
+    after = Consumer({"bootstrap.servers": own, "group.id": "billing"})
+    stack.callback(after.close)
+    places = [TopicPartition("near.orders", each) for each in range(PARTITIONS)]
+    found = [each.offset for each in after.committed(places, timeout=60)]
+    assert found == [10 + at for at in read]
+    origins = ["mirror", "origins", "-Z", broker.zookeeper_connect]
+    assert "near.orders" in CliRunner().invoke(program, origins).stdout
+    forgotten = CliRunner().invoke(program, [*origins, "--forget", "near.orders"])
+    assert forgotten.exit_code == 0, forgotten.stderr
+
+
 def test_only_what_was_committed_of_transactions_arrives(stack: ExitStack, kafka: str) -> None:
     broker = hermes(stack)
     create(kafka, "paid", 1)
@@ -174,19 +215,22 @@ def test_what_is_too_large_for_the_target_waits(stack: ExitStack, kafka: str) ->
     mirror = kafka_mirror(
         stack, address_of(broker), {"kafka": kafka}, whitelist="large", name="large"
     )
-    told = eventually(lambda: [each.error for each in mirror.figures() if each.error])
-    assert told == [f"{kafka}: topic 'large' partition 0: MESSAGE_TOO_LARGE"]
+    told = f"{kafka}: topic 'large' partition 0: MESSAGE_TOO_LARGE"
+    eventually(lambda: [each.error for each in mirror.figures()] == [told])
     assert ends(kafka, "large", 1) == [1]
+
+
+def guard_of(mirror: Callable[[], Mirror]) -> Callable[..., LoopGuard]:
+    """What makes a mirror's guards, once there is the mirror."""
+    return lambda _, source_id, *kept: LoopGuard("m", source_id, mirror().target_id, *kept)
 
 
 def test_the_way_back_is_refused(stack: ExitStack, kafka: str) -> None:
     broker = hermes(stack)
 
-    def guarded(source: str, place: Any, topics: dict[str, Any]) -> Any:
-        def make(_: str, source_id: str, *kept: Any) -> LoopGuard:
-            return LoopGuard("m", source_id, mirror.target_id, *kept)
-
-        mirror = kafka_mirror(stack, source, place, make, whitelist="there,back", topics=topics)
+    def guarded(source: str, place: Any, topics: dict[str, Any]) -> Mirror:
+        guard = guard_of(lambda: mirror)
+        mirror = kafka_mirror(stack, source, place, guard, whitelist="there,back", topics=topics)
         return mirror
 
     create(kafka, "there", 1)
@@ -201,11 +245,10 @@ def test_the_way_back_is_refused(stack: ExitStack, kafka: str) -> None:
 def test_a_cluster_is_not_mirrored_into_itself(stack: ExitStack) -> None:
     broker = hermes(stack)
 
-    def make(_: str, source_id: str, *kept: Any) -> LoopGuard:
-        return LoopGuard("m", source_id, mirror.target_id, *kept)
-
     create(address_of(broker), "round", 1)
-    mirror = kafka_mirror(stack, address_of(broker), {"zookeeper": broker.zookeeper_connect}, make)
+    mirror = kafka_mirror(
+        stack, address_of(broker), {"zookeeper": broker.zookeeper_connect}, guard_of(lambda: mirror)
+    )
     eventually(lambda: "the source is the target itself" in str(mirror.refused))
 
 
