@@ -152,9 +152,10 @@ class LeaderEpochs:
         if len(kept) < len(before):
             # Clients have been told of the last one, although what was written in it is lost.
             kept = [*(each for each in kept if each[1] < end), (before[-1][0], end)]
+        told = [each for each in kept if each[1] >= end]
         for epoch, offset in found:
-            if not kept or epoch > kept[-1][0]:
-                kept.append((epoch, offset))
+            kept = _begun(kept, epoch, offset)
+        kept += [each for each in told if each[0] > (kept[-1][0] if kept else -1)]
         # What was appended next to the start is in the last epoch that began before it.
         first = max(0, bisect_right(kept, start, key=lambda each: each[1]) - 1)
         kept = [(epoch, max(offset, start)) for epoch, offset in kept[first:]] or [(0, start)]
@@ -170,9 +171,7 @@ class LeaderEpochs:
         before = self.entries
         if before and before[-1][0] == epoch:
             return False
-        # What was to begin there, or in a later epoch, has come to nothing.
-        kept = [each for each in before if each[0] < epoch and each[1] < offset]
-        self._set([*kept, (epoch, offset)])
+        self._set(_begun(before, epoch, offset))
         return True
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
@@ -190,6 +189,14 @@ class LeaderEpochs:
 
     def write(self, files: FileLayer) -> None:
         replace_whole(self._path, _text(self.entries), files)
+
+
+def _begun(entries: Iterable[tuple[int, int]], epoch: int, offset: int) -> list[tuple[int, int]]:
+    """What is true once a batch of an epoch is at an offset."""
+    # What was to begin there, or in a later epoch, has come to nothing. It may go on with the epoch
+    # before that: a follower's log was cut, and had been in a later one than its leader's is there.
+    kept = [each for each in entries if each[0] <= epoch and each[1] < offset]
+    return kept if kept and kept[-1][0] == epoch else [*kept, (epoch, offset)]
 
 
 class Checkpoints:

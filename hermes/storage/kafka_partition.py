@@ -310,7 +310,7 @@ class KafkaPartition(FormatSidecar):
         self._snapshots.write(self.producers.take_captures(end))
 
     def _unknown_epochs(self, segments: tuple[Segment, ...], end: int) -> list[tuple[int, int]]:
-        """Epochs in the last segment that the file doesn't know: Kafka was killed since."""
+        """Epochs in the last segment that the file doesn't know: who wrote it was killed since."""
         segment = segments[-1]
         if segment.base_offset == end:
             return []
@@ -321,7 +321,7 @@ class KafkaPartition(FormatSidecar):
             size = self._files.fstat(descriptor).st_size
             reader = BatchReader(self._files, descriptor, segment.base_offset, size)
             header = reader.header_at(last, segment.base_offset)
-            if header is None or header.leader_epoch <= self.epochs.last_known:
+            if header is None or header.leader_epoch == self.epochs.before(end):
                 return []
             found: list[tuple[int, int]] = []
             for _, header in walk(reader, 0, segment.base_offset, over_damage=True):

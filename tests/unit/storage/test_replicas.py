@@ -300,3 +300,43 @@ def test_a_log_that_is_offline_is_not_cut(tmp_path: Path) -> None:
     log.state.go_offline("the disk failed")
     with pytest.raises(LogOfflineError):
         log.replica.cut_to(10, NOW_MS)
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "killed before"])
+def test_a_log_goes_on_in_an_epoch_that_it_had_left(tmp_path: Path, is_written: bool) -> None:
+    """A follower had been in a later one than its leader was there."""
+    log, _ = open_kafka_log(tmp_path / "e-0")
+    log.is_sole_copy = False
+    for number, epoch in enumerate((4, 5, 7, 7)):
+        place(log, batch(number), number, epoch)
+    log.flush()
+    log.replica.cut_to(2, NOW_MS)
+    log.flush()
+    name = tmp_path / "e-0" / "leader-epoch-checkpoint"
+    before = name.read_bytes()
+    place(log, batch(2), 2, 5)
+    place(log, batch(3), 3, 8)
+
+    def check(log: Log) -> None:
+        assert [log.replica.epoch_before(offset) for offset in range(1, 5)] == [4, 5, 5, 8]
+        assert log.replica.end_of_epoch(7) == (5, 3)
+
+    check(log)
+    if is_written:
+        log.flush()
+    else:
+        name.write_bytes(before)
+    check(open_kafka_log(tmp_path / "e-0")[0])
+
+
+def test_another_copy_begins_with_the_batch_that_a_log_begins_inside_of(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "f-0")
+    append_values(log, b"a", b"b", b"c")
+    append_values(log, b"d", b"e")
+    log.flush()
+    assert log.replica.first_base() == 0
+    for start, base in ((2, 0), (3, 3), (4, 3), (5, 5)):
+        assert log.delete_records(start) == start
+        assert log.replica.first_base() == base
+    append_values(log, b"f")
+    assert log.replica.first_base() == 5
