@@ -230,8 +230,10 @@ class Leading:
     def learned(self, state: PartitionState) -> None:
         """Somebody else has changed it: a replica has left, or a move begins.
 
-        What a replica had that has left counts on: what it acknowledged is on its disk.
+        Who has left isn't taken in again for what it had, but once it fetches again.
         """
+        for each in self.state.isr - state.isr:
+            self.followers.pop(each, None)
         self.state = state
 
     # -- whether it leads still -------------------------------------------------------------------
@@ -239,8 +241,9 @@ class Leading:
     def is_confirmed(self, now: float, *, has_lease: bool) -> bool:
         """Whether nobody else can have become leader, as far as can be told without asking.
 
-        `has_lease`: whether its session lives for certain. Who becomes leader was in sync, and
-        fetches from nobody any more. Ask before each answer that only a leader may give.
+        `has_lease`: whether the session in which it leads lives for certain. Who becomes leader was
+        in sync, and fetches from nobody any more. Ask before each answer that only a leader may
+        give.
         """
         if has_lease:
             return True

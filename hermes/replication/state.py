@@ -153,6 +153,9 @@ def forfeited(state: PartitionState, broker_id: int) -> PartitionState:
 
 
 # -- moves --------------------------------------------------------------------------------------
+#
+# Who has no copy any more deletes it, and may get another one: so an epoch begins with that, of the
+# same leader, in which nothing of the first one was counted.
 
 
 def moving(state: PartitionState, target: Sequence[int]) -> PartitionState:
@@ -166,6 +169,7 @@ def moving(state: PartitionState, target: Sequence[int]) -> PartitionState:
     return replace(
         state,
         replicas=replicas,
+        epoch=state.epoch + bool(set(state.replicas) - set(replicas)),
         adding=frozenset(target) - set(before),
         removing=frozenset(replicas) - set(target),
     )
@@ -185,12 +189,15 @@ def moved(
     isr = state.isr & set(target)
     if not isr:
         raise WrongStateError("none of the brokers that are to have copies is in sync")
-    done = replace(state, adding=frozenset(), removing=frozenset())
-    if leader not in target:
-        if successor not in isr:
-            raise WrongStateError(f"broker {successor} can't lead: it isn't in sync")
-        done = replace(done, leader=successor, life=life, epoch=state.epoch + 1)
-    return replace(done, replicas=target, isr=isr)
+    epoch = state.epoch + bool(state.removing)
+    done = replace(
+        state, replicas=target, isr=isr, epoch=epoch, adding=frozenset(), removing=frozenset()
+    )
+    if leader in target:
+        return done
+    if successor not in isr:
+        raise WrongStateError(f"broker {successor} can't lead: it isn't in sync")
+    return replace(done, leader=successor, life=life)
 
 
 def cancelled(state: PartitionState) -> PartitionState:
@@ -202,7 +209,10 @@ def cancelled(state: PartitionState) -> PartitionState:
     isr = state.isr - state.adding
     if not isr:
         raise LastReplicaError(f"only brokers {sorted(state.isr)} are in sync")
-    done = replace(state, replicas=replicas, isr=isr, adding=frozenset(), removing=frozenset())
+    epoch = state.epoch + bool(state.adding)
+    done = replace(
+        state, replicas=replicas, isr=isr, epoch=epoch, adding=frozenset(), removing=frozenset()
+    )
     if state.leader in isr or state.leader == NOBODY:
         return done
     return replace(done, leader=NOBODY, life=NO_LIFE)

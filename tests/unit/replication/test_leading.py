@@ -222,6 +222,16 @@ def test_of_changes_one_is_under_way() -> None:
     assert leader.due_change({1: 11}, 100) is None
 
 
+def test_who_has_left_joins_once_it_fetches_again() -> None:
+    leader = leading()
+    has(leader, 3, 20)
+    has(leader, 2, 20)
+    leader.learned(replace(STATE, isr=frozenset({1, 2})))
+    assert leader.due_change(LIVES, 102) is None
+    has(leader, 3, 20, now=102)
+    assert leader.due_change(LIVES, 102) == STATE
+
+
 # -- whether it leads still -----------------------------------------------------------------------
 
 

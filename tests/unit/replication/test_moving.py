@@ -32,7 +32,7 @@ def test_a_move_ends_once_all_that_it_adds_are_in_sync() -> None:
     assert finished_move(leading(state), LIVES) is None
     both = replace(state, isr=frozenset({1, 2, 3, 4}))
     assert finished_move(leading(both), LIVES) == replace(
-        STATE, replicas=(1, 4), isr=frozenset({1, 4})
+        STATE, replicas=(1, 4), isr=frozenset({1, 4}), epoch=8
     )
 
 

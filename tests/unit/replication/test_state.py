@@ -135,9 +135,9 @@ def test_a_move_ends_in_one_change_once_all_it_adds_are_in_sync() -> None:
 
 def test_a_move_is_cancelled_unless_only_who_it_adds_is_in_sync() -> None:
     state = expanded(moving(STATE, (4,)), 1, {4})
-    assert cancelled(state) == STATE
+    assert cancelled(state) == replace(STATE, epoch=8)
     led = led_by(state, 4, 5)
-    assert cancelled(led) == replace(STATE, leader=NOBODY, life=0, epoch=8)
+    assert cancelled(led) == replace(STATE, leader=NOBODY, life=0, epoch=9)
     with pytest.raises(LastReplicaError):
         cancelled(replace(led, isr=frozenset({4})))
 
@@ -167,6 +167,8 @@ def test_whatever_is_changed_in_whatever_order_keeps_what_must_hold(steps: list[
             continue
         check(after)
         assert after.epoch >= state.epoch
+        if set(state.replicas) - set(after.replicas):
+            assert after.epoch > state.epoch
         if (after.leader, after.life) not in {(state.leader, state.life), (NOBODY, 0)}:
             assert after.epoch > state.epoch
         state = after
