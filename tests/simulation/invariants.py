@@ -49,6 +49,7 @@ class Copy:
 class Invariants:
     """Attributes:
     shown: what was ever shown by anybody, in order.
+    deleted_end: up to where that may be gone, since somebody wanted it.
     elections, cuts, changes: how many there were.
     """
 
@@ -56,6 +57,7 @@ class Invariants:
         self.world = world
         self.copies: dict[int, Copy] = {}
         self.shown: list[Batch] = []
+        self.deleted_end = 0
         self.elections = self.cut_count = self.change_count = 0
         self.state: PartitionState | None = None
         self.state_since_us = 0
@@ -160,7 +162,10 @@ class Invariants:
 
     def _check_disks(self, broker: "ReplicaBroker", batch: Batch) -> None:
         """What is shown first is on as many disks as it was to be, or was."""
-        least = broker.replica.settings.min_insync
+        leading, state = broker.replica.leading, self.state
+        if leading is None or state is None or leading.state.replicas != state.replicas:
+            return  # who had it may have no copy any more
+        least = min(leading.settings.min_insync, len(state.replicas))
         having = [
             number
             for number, copy in self.copies.items()
@@ -187,6 +192,13 @@ class Invariants:
             self.copies[broker.broker_id].is_lost = False
             self._is_dirty = True
         self.world.note(broker.process, f"{change.what} ended, {is_done}: {_text(state)}")
+
+    def deletes(self, broker: "ReplicaBroker") -> None:
+        """A copy is deleted, on purpose."""
+        self.world.note(broker.process, "deletes its copy")
+        copy = self.copies[broker.broker_id]
+        copy.batches, copy.start, copy.flushed = [], 0, 0
+        self._is_dirty = True
 
     def lost_disk(self, broker_id: int) -> None:
         copy = self.copies[broker_id]
@@ -232,6 +244,10 @@ class Invariants:
             copy = self.copies[each]
             if copy.is_lost:
                 continue  # it knows, and leads nobody
+            if copy.start > self.deleted_end:
+                self.world.breaks(
+                    f"broker {each} is in sync from {copy.start} on: {self.deleted_end} is deleted"
+                )
             shown = self._shown_from(copy.start)
             if copy.flushed < end or copy.batches[: len(shown)] != shown:
                 self.world.breaks(

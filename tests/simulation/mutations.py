@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from schedule import MUTATIONS, Mutation
 
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header
-from hermes.replication import following, replica, state
+from hermes.replication import following, moving, replica, state
 from hermes.replication.electing import Electing
 from hermes.replication.following import Cut, Following
 from hermes.replication.leading import Leading, Progress
@@ -272,6 +273,21 @@ def _forfeited_in_place(found: state.PartitionState, broker_id: int) -> state.Pa
     return state.left(found, broker_id)
 
 
+_moved = state.moved
+
+
+def _moved_in_place(found: Any, *rest: Any) -> Any:
+    after = _moved(found, *rest)
+    is_same = (after.leader, after.life) == (found.leader, found.life)
+    return replace(after, epoch=found.epoch) if is_same else after
+
+
+_mutation(
+    "same_epoch_after_move",
+    2000,
+    "Where a copy goes an epoch begins in which nothing of it was counted",
+    (moving, "moved", _moved_in_place),
+)
 _mutation(
     "same_epoch_after_loss",
     2000,

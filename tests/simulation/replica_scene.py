@@ -1,6 +1,8 @@
 """A replicated partition of three brokers, with whatever befalls them, and who produces to it."""
 
+from contextlib import suppress
 from itertools import count
+from math import inf
 from random import Random
 
 from coordination import Coordination
@@ -16,8 +18,15 @@ from world import World
 
 from hermes.coordination.replicas import ReplicaTree
 from hermes.coordination.topic_tree import TopicTree
+from hermes.errors import WrongStateError
 from hermes.replication.leading import LeaderSettings
-from hermes.replication.state import TopicReplicas, first_state
+from hermes.replication.state import (
+    PartitionState,
+    TopicReplicas,
+    cancelled,
+    first_state,
+    moving,
+)
 from hermes.storage import LogSettings
 
 BROKERS = (1, 2, 3)
@@ -25,7 +34,10 @@ BROKERS = (1, 2, 3)
 _PRODUCERS = 3
 
 #: How often what only replicas meet comes in a second, at a wildness of 1.
-_USUAL = {"suspicion": 0.3, "leaving": 0.15, "stop": 0.1, "deletion": 0.3}
+_USUAL = {"suspicion": 0.3, "leaving": 0.15, "stop": 0.1, "deletion": 0.3, "move": 0.3}
+
+#: For how long a fetch shows that its follower follows nobody else.
+TRUST_SECONDS = 0.35
 
 
 class ReplicatedPartition:
@@ -45,6 +57,8 @@ class ReplicatedPartition:
         self.coordination = Coordination(
             world, self.network, lost=rates.unanswered, lagging=rates.lagging
         )
+        self.session = self.coordination.server.session()
+        self.admin = ReplicaTree(self.session)
         drift = rates.drift
         machines = {
             each: Machine(world, f"broker {each}", 1 + drift * (self.chance.random() - 0.5) * 2)
@@ -56,6 +70,7 @@ class ReplicatedPartition:
         self.settings = LeaderSettings(
             min_insync=self.chance.choice((1, 2, 2)),
             lag_seconds=self.chance.choice((0.8, 1.5, 3.0)),
+            trust_seconds=TRUST_SECONDS,
         )
         segment_bytes = self.chance.choice((200, 600, 5000))
         self.cluster = Cluster(
@@ -76,6 +91,9 @@ class ReplicatedPartition:
         self.histories: Histories = {}
         self._pauses = self.chance.choice((25_000, 70_000, 180_000)), 100_000
         self._is_calm = False
+        # Who is suspected wrongly, or whose move is cancelled, has its lease still; and a session
+        # that ends by itself, as none does that is heard of, is told to nobody.
+        self._most_late = inf if "expire" in rates.of else (1 + drift) * TRUST_SECONDS + 0.05
 
     @property
     def elections(self) -> int:
@@ -86,11 +104,9 @@ class ReplicatedPartition:
         return self.invariants.cut_count
 
     def begin(self) -> None:
-        session = self.coordination.server.session()
-        TopicTree(session).prepare()
-        tree = ReplicaTree(session)
-        tree.prepare()
-        tree.create(TOPIC, TopicReplicas(TOPIC_ID, (first_state(BROKERS, {}),)))
+        TopicTree(self.session).prepare()
+        self.admin.prepare()
+        self.admin.create(TOPIC, TopicReplicas(TOPIC_ID, (first_state(BROKERS, {}),)))
         for each in BROKERS:
             self.cluster.start(each)
         self.troubles.start()
@@ -98,6 +114,8 @@ class ReplicatedPartition:
             rate = usual * self.rates.wildness * self.chance.expovariate(1.0)
             if rate and self.chance.random() < 0.5:
                 self._plan(kind, rate)
+                if kind in ("suspicion", "move"):
+                    self._most_late = inf
         for number in range(_PRODUCERS):
             Producer(self.clients, number, self._pauses[0]).next()
         Reader(self.clients, _PRODUCERS, self._pauses[1]).next()
@@ -125,9 +143,11 @@ class ReplicatedPartition:
                 shown = self.invariants.shown_end
                 self.world.breaks(f"{broker.process} says {end} is the end, and {shown} was shown")
             return
+        if state.leader == broker.broker_id:
+            return  # only that there is another epoch isn't known yet
         # Another leads, which this one doesn't know: not for longer than it may trust what it has.
         late = (self.world.now_us - self.invariants.state_since_us) / 1e6
-        if late > self.settings.trust_seconds * 1.2 + 0.1:
+        if late > self._most_late:
             self.world.breaks(f"{broker.process} answers {late:.1f} s after its epoch was over")
 
     # -- troubles ---------------------------------------------------------------------------------
@@ -147,6 +167,8 @@ class ReplicatedPartition:
             process.run(self._suspect, broker)
         elif kind == "leaving":
             process.run(broker.leave)
+        elif kind == "move":
+            self._move()
         elif kind == "deletion":
             shown = self.invariants.shown
             if shown:
@@ -154,6 +176,18 @@ class ReplicatedPartition:
         elif not broker.is_stopping:
             process.run(broker.stop)
             self.world.at(1_500_000, self._stopped, broker)
+
+    def _move(self) -> None:
+        """As an administrator: others are to have copies, or what is under way is cancelled."""
+        target = self.chance.sample(BROKERS, self.chance.choice((1, 2, 2, 3)))
+
+        def change(found: PartitionState) -> PartitionState:
+            if (found.adding or found.removing) and self.chance.random() < 0.3:
+                return cancelled(found)
+            return moving(found, target)
+
+        with suppress(WrongStateError):
+            self.admin.change(TOPIC, 0, change)
 
     def _suspect(self, broker: ReplicaBroker) -> None:
         state = self.invariants.state
@@ -199,6 +233,10 @@ class ReplicatedPartition:
         assert state is not None
         if all(copies[each].is_lost for each in state.isr):
             return
+        if state.removing and all(copies[each].is_lost for each in state.isr - state.adding):
+            return
+        if state.adding or state.removing:
+            self.world.breaks(f"the move doesn't end: {state}")
         if state.leader < 0 or state.isr != frozenset(state.replicas):
             roles = [each.replica.role.name for each in self.cluster.brokers.values()]
             self.world.breaks(f"it has not come to rest: {state}, {roles}")

@@ -42,7 +42,15 @@ from hermes.replication.electing import Refusals
 from hermes.replication.following import Append, Cut, Following, Rest, Restart
 from hermes.replication.leading import LeaderSettings
 from hermes.replication.messages import LogEnds, Refused, ReplicaFetch
-from hermes.replication.replica import BeginEpoch, Change, EndEpoch, Fetch, LogFacts, Replica
+from hermes.replication.replica import (
+    BeginEpoch,
+    Change,
+    EndEpoch,
+    Fetch,
+    LogFacts,
+    Replica,
+    Role,
+)
 from hermes.replication.state import PartitionState
 from hermes.storage import Log, LogSettings
 from hermes.storage.checkpoints import read_offsets
@@ -61,7 +69,7 @@ _DIRECTORY_NAME = "directory.id"
 _WATERMARKS_NAME = "high-watermarks"
 
 _TICK, _REST, _LOOK, _REOPEN = 0.1, 0.05, 1.0, 0.3
-_CHECKPOINT, _FETCH_WAIT, _FETCH_BYTES = 2.0, 0.4, 4096
+_CHECKPOINT, _FETCH_WAIT, _FETCH_BYTES = 2.0, 0.25, 4096
 
 
 class Cluster(NamedTuple):
@@ -140,6 +148,7 @@ class ReplicaBroker:
         self._held: list[_Held] = []
         self._told_watermark = self._told_start = 0
         self._is_flushing = self._is_looking = self._must_look = self._is_full = False
+        self._is_leaving = self._is_gone = False
         self._rest_until = 0.0
         self._checkpointed = 0
         self._next_look = 0.0
@@ -253,6 +262,9 @@ class ReplicaBroker:
             else:
                 self._change(command)
         self._advance()
+        if replica.role is Role.LEAVING and not self._is_leaving:
+            self._is_leaving = True
+            self._in_thread(self._dismissed, self._dismiss)
         if replica.leading is None and self.awaiting:
             self.cluster.world.breaks(f"{self.process} leads no more, and somebody waits")
 
@@ -323,8 +335,11 @@ class ReplicaBroker:
         if found is not None:
             life, lives, node = found
             self.replica.registered(life)
-            if node is not None:
-                self.replica.learned(node.state_of(0), node.version, lives)
+            state = None if node is None else node.state_of(0)
+            if state is not None:
+                if self._is_gone and self.broker_id in state.replicas:
+                    self._begin_anew(is_whole=True)
+                self.replica.learned(state, node.version, lives)
             self.turn()
         if self._must_look:
             self._must_look = False
@@ -355,6 +370,46 @@ class ReplicaBroker:
         self.cluster.invariants.changed(self, change, state, is_done=is_done)
         self.replica.change_ended(state, version, is_done=is_done)
         self.turn()
+
+    def _dismiss(self) -> bool:
+        """In a thread: delete a copy that isn't wanted any more, once that is certain."""
+        while True:
+            with suppress(CoordinationUnavailableError):
+                node = self.tree.read_certainly(TOPIC)
+                state = None if node is None else node.state_of(0)
+                if state is not None and self.broker_id in state.replicas:
+                    return False
+                break
+            self.process.wait(200_000, "coordination")
+        self.cluster.invariants.deletes(self)
+        while True:
+            with suppress(StorageError, OSError):
+                self.log.delete()
+                self.files.fsync_directory(self._root)
+                return True
+            self.process.wait(200_000, "a disk")
+
+    def _dismissed(self, is_deleted: bool) -> None:
+        if is_deleted:
+            self._is_gone = True
+        else:
+            self._begin_anew(is_whole=bool(self.replica.is_whole) and not self.log.is_offline)
+        self._look()
+
+    def _begin_anew(self, *, is_whole: bool) -> None:
+        """As a replica that is named again."""
+        life = self.replica.life
+        self.replica = Replica(
+            self.broker_id, self.cluster.settings, self.cluster.tokens, self.refusals
+        )
+        self.replica.registered(life)
+        self._told_watermark = self._told_start = 0
+        if self._is_gone:
+            self.log = self._new_log()
+            self._reopen()
+        else:
+            self.replica.opened(is_whole=is_whole)
+        self._is_leaving = self._is_gone = False
 
     # -- following --------------------------------------------------------------------------------
 
@@ -552,7 +607,8 @@ class ReplicaBroker:
     def _has_lease(self) -> bool:
         session = self.session
         heard = (self.cluster.world.now_us - session._heard_us) / 1e6
-        return session.session_id is not None and heard < session.timeout_seconds * 2 / 3
+        is_its = session.session_id == self.replica.life
+        return is_its and heard < session.timeout_seconds * 2 / 3
 
     def end_for_readers(self) -> int | None:
         """What a reader who asks for the end is told; None: to ask again, or another broker."""
@@ -599,6 +655,8 @@ class ReplicaBroker:
     def delete(self, offset: int) -> None:
         """Let the log begin later, as an administrator wants, or retention."""
         if self.takes() and not self.log.is_offline and offset <= self.log.high_watermark:
+            invariants = self.cluster.invariants
+            invariants.deleted_end = max(invariants.deleted_end, offset)
             self._in_thread(self._deleted, self._delete, offset)
 
     def _delete(self, offset: int) -> None:
@@ -650,8 +708,10 @@ class ReplicaBroker:
         if self._is_full and self.cluster.disks[self.broker_id].is_full:
             return False
         try:
+            with suppress(FileExistsError):
+                self.files.mkdir(self.log.directory)
             self.log.reopen(self.clock.now_ms())
-        except StorageError:
+        except (StorageError, OSError):
             return False
         return True
 
