@@ -31,6 +31,7 @@ class RequestedChanges:
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self._one_at_a_time = DeferredLock()
         self._seen: bytes | None = None
+        self._kept: bytes | None = None  # in the file; None: what it said at the start
         self.do_in_cluster: Callable[[Callable[[TopicTree], Any]], Awaitable[Any]] | None = None
 
     @property
@@ -68,8 +69,10 @@ class RequestedChanges:
                     await self._hand_over(self.now.encode())
                     return
                 requested = Requested.decode(data)
+                kept = self.now.encode() if self._kept is None else self._kept
                 if requested != self.now:
                     self._put_in_force(requested)
+                if data and data != kept:
                     await self._keep(data)
             except HermesError as error:
                 self._seen = None
@@ -86,7 +89,9 @@ class RequestedChanges:
 
     async def _keep(self, data: bytes) -> None:
         directory = self._shared.directory
+        self._kept = b""  # should it fail
         await self._shared.in_thread(write_requested, directory.path, data, directory.files)
+        self._kept = data
 
     def _put_in_force(self, requested: Requested) -> None:
         settings = self._shared.settings

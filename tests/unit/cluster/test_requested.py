@@ -1,0 +1,110 @@
+"""What a cluster has of ACLs and quotas is in force on a broker, and in its file."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bench import BrokerBench, log_lines
+
+from hermes.cluster.requested import RequestedChanges
+from hermes.config.requested import Requested, with_acls
+from hermes.errors import StorageError
+from hermes.security.acls import Acl
+from hermes.storage import FileLayer
+from hermes.storage.requested_file import read_requested
+
+READ = Acl(2, "clicks", 3, "User:alice", "*", 3, 3)
+SOME = Requested(frozenset({READ}))
+OTHERS = Requested(frozenset({READ._replace(name="pages")}))
+
+
+class Coordination:
+    """The one node, and who follows it."""
+
+    def __init__(self, follower: RequestedChanges) -> None:
+        self.value = b""
+        self._follower = follower
+        follower.do_in_cluster = self.do
+
+    def change_requested(self, change: Callable[[bytes], bytes]) -> None:
+        self.value = change(self.value)
+
+    async def do(self, change: Callable[[Any], Any]) -> Any:
+        change(self)
+        self._follower.use(self.value)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[BrokerBench]:
+    bench = BrokerBench(tmp_path, access=[{"principal": "admin", "operations": ["all"]}])
+    yield bench
+    bench.close()
+
+
+def kept(bench: BrokerBench) -> Requested:
+    return Requested.decode(read_requested(bench.directory.path, FileLayer()))
+
+
+def changed(bench: BrokerBench, acl: Acl) -> None:
+    from twisted.internet.defer import Deferred
+
+    done = Deferred.fromCoroutine(bench.cluster.requested.change(with_acls([acl])))
+    bench.turns()
+    assert done.called
+
+
+def test_what_the_cluster_has_is_in_force_and_kept(bench: BrokerBench) -> None:
+    requested = bench.cluster.requested
+    for each in (SOME, OTHERS):
+        requested.use(each.encode())
+        bench.turns()
+        assert requested.now == kept(bench) == each
+    assert bench.settings.config.rules is not None
+    assert len(bench.settings.config.rules) == 2
+
+
+def test_a_change_is_in_force_and_kept_once_it_is_answered(bench: BrokerBench) -> None:
+    changed(bench, READ)
+    assert bench.cluster.requested.now == kept(bench) == SOME
+    coordination = Coordination(bench.cluster.requested)
+    coordination.value = OTHERS.encode()
+    changed(bench, READ)
+    both = Requested(SOME.acls | OTHERS.acls)
+    assert bench.cluster.requested.now == kept(bench) == both
+    assert Requested.decode(coordination.value) == both
+
+
+def test_a_cluster_that_never_had_any_gets_those_of_the_broker(bench: BrokerBench) -> None:
+    changed(bench, READ)
+    coordination = Coordination(bench.cluster.requested)
+    bench.cluster.requested.use(b"")
+    bench.turns()
+    assert Requested.decode(coordination.value) == bench.cluster.requested.now == SOME
+    none = Requested().encode()  # where all were deleted
+    bench.cluster.requested.use(none)
+    bench.turns()
+    assert bench.cluster.requested.now == kept(bench) == Requested()
+
+
+def test_what_can_not_be_kept_or_read_is_said(
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    requested = bench.cluster.requested
+    with log_lines() as lines:
+        with monkeypatch.context() as patched:
+            patched.setattr("hermes.cluster.requested.write_requested", fails)
+            requested.use(SOME.encode())
+            bench.turns()
+        assert requested.now == SOME
+        assert any("can't be taken: the disk is full" in line for line in lines)
+        requested.use(SOME.encode())
+        bench.turns()
+        assert kept(bench) == SOME
+        requested.use(b'{"later": 1}')
+        bench.turns()
+        assert requested.now == kept(bench) == SOME
+        assert any("can't be read" in line for line in lines)
