@@ -34,7 +34,7 @@ COMPLETE_UNTIL: Final = Family(
 LOSSES: Final = Family(
     "hermes_audit_lost_ranges", "gauge",
     "Ranges of logs that could not be counted: lost by retention, damaged, with messages missing, "
-    "or in no report; and those that a group gets again.",
+    "or in no report; counted ones that are gone; and those that a group gets again.",
     ("topic", "tier", "why"),
 )  # fmt: skip
 FAULTS: Final = Family(

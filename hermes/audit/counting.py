@@ -227,6 +227,11 @@ class TierCounter:
         """Report a range of a log that is damaged, and was skipped."""
         self._add_gap(Gap(topic, log, start, end, "damaged"))
 
+    def add_cut(self, topic: str, log: str, start: int, end: int) -> None:
+        """Report that a log ends at the start of a range which it had, and which was counted."""
+        with self._lock:
+            self._done.append(Gap(topic, log, start, end, "cut"))
+
     def reached(self, topic: str, log: str, offset: int | None = None, *, ago_ms: int = 0) -> None:
         """Report that the log ends, at this moment, where it was counted up to.
 
@@ -311,7 +316,11 @@ class TierCounter:
             for key in list(self._open):
                 self._finish(*key)
             bodies: list[Body] = [*self._done]
-            self._taken |= {(each.topic, each.log): each.end for each in self._done if each.log}
+            self._taken |= {
+                (each.topic, each.log): each.end
+                for each in self._done
+                if each.log and not (isinstance(each, Gap) and each.why == "cut")
+            }
             self._done = []
             reached, self._reached = self._reached, {}
         now = self._outbox.now_ms()

@@ -29,7 +29,8 @@ Each event is one message: a JSON object. All have
                  messages are, at most; of topics of Kafka's format
     part         [number, of how many]: a range with many windows takes several events
 
-`gap`: topic, log, start, end as above; why: `lost` (retention was quicker) or `damaged`.
+`gap`: topic, log, start, end as above; why: `lost` (retention was quicker), `damaged`, or `cut`: it
+was counted, and the log ends before it now.
 
 `committed`: how far a group of Kafka's consumers, whose tier it is, has committed.
 
@@ -55,6 +56,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hermes.errors import AuditEventError
 from hermes.quoting import quoted
+
+_WHY: Final[dict[str, Literal["lost", "damaged", "cut"]]] = {"damaged": "damaged", "cut": "cut"}
 
 #: Where events go.
 AUDIT_TOPIC: Final = "hermes-audit"
@@ -114,7 +117,7 @@ class Gap:
     log: str
     start: int
     end: int
-    why: Literal["lost", "damaged"]
+    why: Literal["lost", "damaged", "cut"]
     target_topic: str = ""
 
 
@@ -235,7 +238,7 @@ def decode_event(payload: bytes) -> Event:
             fields.text("topic"),
             fields.text("log"),
             *fields.range(),
-            "damaged" if why == "damaged" else "lost",
+            _WHY.get(why, "lost"),
             fields.text("target_topic", ""),
         )
     elif kind == "committed":

@@ -186,6 +186,14 @@ class CountingFetcher(BrokerFetcher):
         super()._find_start(claim, out_of_range)
         if out_of_range is None and claim.fetch_offset is not None:
             claim.since_ms = self._since(claim, claim.fetch_offset)
+        elif out_of_range is not None:
+            self._note_cut(claim, out_of_range)
+
+    def _note_cut(self, claim: CountingClaim, counted_to: int) -> None:
+        with suppress(BrokerError):
+            end = self._find_offset(claim, LATEST)
+            if end < counted_to:
+                self._counter.add_cut(claim.topic, claim.log, end, counted_to)
 
     def _find_begin(self, claim: CountingClaim) -> None:
         claim.look_for_begin_at = math.inf

@@ -33,8 +33,9 @@ class _Range:
 class Hole:
     """A range of a log that a tier hasn't counted.
 
-    `why`: `lost` (retention was quicker), `damaged`, `missing` (some offsets have no message),
-    or `unknown`: no event covers it. Of a group also `set back`: it has these twice.
+    `why`: `lost` (retention was quicker), `damaged`, `missing` (some offsets have no message), or
+    `unknown`: no event covers it. `cut`: it was counted, and is gone. Of a group `set back`, too:
+    it has these twice.
     """
 
     topic: str
@@ -64,6 +65,7 @@ class LogTally:
         self._base: _Range | None = None
         self._base_holes: list[Hole] = []
         self._ranges: dict[tuple[int, int], _Range] = {}
+        self._cuts: set[Hole] = set()
         self._parts: dict[tuple[int, int, int], dict[int, CountsEvent]] = {}
         self._path: list[_Range] | None = None
 
@@ -74,6 +76,9 @@ class LogTally:
         """
         if isinstance(body, CountsEvent):
             add_spans(self.spans, body.spans)
+        elif body.why == "cut":  # what was counted of it stays
+            self._cuts.add(Hole(self.topic, self.log, body.start, body.end, body.why))
+            return
         if isinstance(body, CountsEvent) and body.part[1] > 1:
             key = (process, body.start, body.end)
             parts = self._parts.setdefault(key, {})
@@ -123,8 +128,9 @@ class LogTally:
         return base + sum(each.removed for each in self._joined())
 
     def holes(self) -> list[Hole]:
-        """What is not counted, of what lies between the first and the last range."""
-        return [*self._base_holes, *self._holes(self._joined())]
+        """What is not counted, of what lies between the first and the last range, or is gone."""
+        cuts = sorted(self._cuts, key=lambda each: (each.start, each.end))
+        return [*self._base_holes, *self._holes(self._joined()), *cuts]
 
     def _note_late(self, made: _Range) -> None:
         offset, reached_ms = self.reached

@@ -52,7 +52,7 @@ _LOOK_SECONDS: Final = 10.0
 _AFRESH_SECONDS: Final = 6 * 3_600.0
 
 # Why ranges of a log aren't counted that end the command with EXIT_DIFFERENT.
-_GONE: Final = ("lost", "missing", "set back")
+_GONE: Final = ("lost", "missing", "cut", "set back")
 
 _COLUMNS: Final = ("topic", "tier", "window", "state", "expected", "found", "why")
 _SUMMARY: Final = (
@@ -463,6 +463,7 @@ def _show_report(report: Report, windows: Sequence[Window]) -> None:
             + {
                 "lost": "lost, retention was quicker",
                 "damaged": "damaged, and skipped",
+                "cut": "were counted, and are gone: the log lost its end, or was created anew",
                 "missing": "some offsets have no message, though nothing is compacted",
                 "set back": "the group was set back, and gets them again",
             }.get(each.why, "no report mentions them")

@@ -357,3 +357,27 @@ def test_a_damaged_batch_is_told(tmp_path):
         assert auditing.look(topics=["damaged"]).damaged == {("cluster:main", "damaged"): 1}
         tallies = auditing.tiers.topics["cluster:main"]["damaged"].tallies()
     assert [(key, count) for key, (count, _) in tallies.items()] == [((LONG_AGO_MS, 0), 10)]
+
+
+def test_what_was_counted_and_is_gone_with_the_end_of_its_log_is_told(tmp_path):
+    settings = {"coordination": "embedded"}
+    records = [Sent(b"x" * 100, timestamp_ms=LONG_AGO_MS)] * 5
+
+    def gone(kafka):
+        address = ClusterAddress("main", kafka.zookeeper_connect)
+        with Audit([address], window_ms=WINDOW_MS) as auditing:
+            assert auditing.count() == []
+            return auditing.look(topics=["cut"]).losses
+
+    with running_kafka(settings=settings, log_dir=tmp_path) as kafka:
+        with SimpleConsumer(kafka.host, kafka.port) as admin:
+            admin.create_topic("cut", {"format": "kafka"})
+        for _ in range(3):
+            Confluent().produce(kafka.bootstrap_servers, "cut", records)
+        assert gone(kafka) == []
+    (segment,) = tmp_path.glob("cut-0/*.log")
+    segment.write_bytes(segment.read_bytes()[: segment.stat().st_size * 2 // 3])
+    with running_kafka(settings=settings, log_dir=tmp_path) as kafka:
+        (loss,) = gone(kafka)
+        assert (loss.log, loss.start, loss.end, loss.why) == ("0-0", 10, 15, "cut")
+        assert gone(kafka) == [loss]

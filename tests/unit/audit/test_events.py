@@ -43,6 +43,7 @@ def event(body):
         Committed("clicks", "cluster:a", {"0-3": (9, 1)}),
         Committed("clicks", "cluster:a", {"0-3": (9, 1)}, {"0-3": (9, 12)}),
         Gap("clicks", "east/0-3", 5, 9, "lost"),
+        Gap("clicks", "east/0-3", 5, 9, "cut"),
         Gap("clicks", "east/0-3", 5, 9, "damaged", "east.clicks"),
         Alive(False, 5, {"clicks": {"east/0-3": (9, 1)}}),
         Alive(True),
