@@ -48,8 +48,8 @@ class Totals(NamedTuple):
         )
 
 
-def ran(seeds: Sequence[int], mutation: str | None, has_histories: bool) -> Totals:
-    """Run these seeds' schedules."""
+def ran(seeds: Sequence[int], mutation: str | None, has_histories: bool, goes_on: bool) -> Totals:
+    """Run these seeds' schedules; `goes_on`: also after one that breaks."""
     totals = Totals()
     for seed in seeds:
         outcome = run_schedule(seed, mutation)
@@ -57,6 +57,8 @@ def ran(seeds: Sequence[int], mutation: str | None, has_histories: bool) -> Tota
         lines = tuple(_lines(outcome)) if has_histories else ()
         counts = outcome.events, outcome.acknowledged, outcome.elections, outcome.cuts
         totals = totals.plus(Totals(1, *counts, broken, lines))
+        if broken and not goes_on:
+            break
     return totals
 
 
@@ -67,20 +69,20 @@ def _lines(outcome: Outcome) -> Iterator[str]:
 
 
 def run_all(
-    seeds: range, mutation: str | None, jobs: int, checker: Any | None, most_broken: int
+    seeds: range, mutation: str | None, jobs: int, checker: Any | None, *, goes_on: bool
 ) -> Totals:
-    """Run them in several processes; ends early when so many broke."""
+    """Run them in several processes; `goes_on`: also after one that breaks."""
     totals = Totals()
     parts = (seeds[first : first + _AT_ONCE] for first in range(0, len(seeds), _AT_ONCE))
     with ProcessPoolExecutor(jobs) as pool:
-        begun = (pool.submit(ran, part, mutation, checker is not None) for part in parts)
+        begun = (pool.submit(ran, part, mutation, checker is not None, goes_on) for part in parts)
         under_way = deque(islice(begun, 2 * jobs))
         while under_way:
             found = under_way.popleft().result()
             if checker is not None:
                 checker.writelines(f"{line}\n" for line in found.histories)
             totals = totals.plus(found._replace(histories=()))
-            if len(totals.broken) < most_broken:
+            if goes_on or not totals.broken:
                 under_way += islice(begun, 1)
     return totals
 
@@ -112,6 +114,7 @@ def main() -> int:
     parser.add_argument("--list-mutations", action="store_true", help="name the rules, and end")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many processes")
     parser.add_argument("--keep-going", action="store_true", help="run all, however many break")
+    parser.add_argument("--no-trace", action="store_true", help="don't shrink what broke")
     parser.add_argument("--trace", action="store_true", help="print the trace of the one schedule")
     parser.add_argument(
         "--without",
@@ -147,15 +150,15 @@ def _run_many(given: argparse.Namespace) -> int:
     seeds = range(given.first_seed, given.first_seed + given.count)
     program = os.environ.get("HERMES_PORCUPINE")
     checking = Popen([program], stdin=PIPE, text=True) if program else None
-    most = given.count if given.keep_going else 1
-    totals = run_all(seeds, given.mutation, given.jobs, checking and checking.stdin, most)
+    into = checking and checking.stdin
+    totals = run_all(seeds, given.mutation, given.jobs, into, goes_on=given.keep_going)
     is_broken = bool(totals.broken)
     if checking is not None and checking.stdin is not None:
         checking.stdin.close()
         is_broken |= bool(checking.wait())
     for seed, what in totals.broken:
         print(f"seed {seed}: {what}")  # noqa: T201
-    if totals.broken:
+    if totals.broken and not given.no_trace:
         seed = totals.broken[0][0]
 
         def again(without: frozenset[int], limit: int) -> Outcome:

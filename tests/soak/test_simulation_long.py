@@ -1,17 +1,26 @@
-"""Very many schedules of simulated clusters: HERMES_SOAK_TIMES times 100,000."""
+"""Very many schedules of the simulator, and each rule of the design broken."""
 
 import pytest
-from schedule import run_schedule
-from soak import times
+from schedule import MUTATIONS, load
+from simulations import simulate
+from soak import report, seed, times
 
 pytestmark = pytest.mark.soak
 
-_FIRST = 1_000_000  # so that these are others than the usual ones
+load()
 
 
-@pytest.mark.parametrize("thousand", range(times(100)))
-def test_nothing_breaks(thousand: int) -> None:
-    for seed in range(_FIRST + 1000 * thousand, _FIRST + 1000 * (thousand + 1)):
-        outcome = run_schedule(seed)
-        trace = "\n".join(outcome.trace[-100:])
-        assert outcome.broken is None, f"seed {seed}, {outcome.scene}: {outcome.broken}\n{trace}"
+def test_nothing_breaks() -> None:
+    first = 1_000_000 * (1 + seed())
+    counts, text = simulate(times(100_000), first, "--keep-going")
+    report("simulation", first_seed=first, **counts._asdict())
+
+    assert not counts.broken, text
+
+
+@pytest.mark.parametrize("name", sorted(MUTATIONS, key=lambda name: MUTATIONS[name].seeds))
+def test_a_broken_rule_is_found(name: str) -> None:
+    counts, _ = simulate(MUTATIONS[name].seeds, 0, "--mutation", name, "--no-trace")
+    report("simulation", mutation=name, found_within=counts.schedules)
+
+    assert counts.broken

@@ -1,6 +1,7 @@
-"""Schedules of the simulator: they repeat exactly, and nothing breaks in them.
+"""Schedules of the simulator: they repeat exactly, nothing breaks in them, and each rule is needed.
 
-More of them run in `tests/soak/test_simulation_long.py`; `scripts/simulate` runs any.
+More of them run in `tests/soak/test_simulation_long.py`, and the mutations that take many seeds;
+`scripts/simulate` runs any.
 """
 
 import os
@@ -9,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from schedule import run_schedule
+from schedule import MUTATIONS, load
+from simulations import simulate
 
-#: How many seeds of today's cluster run here, and how many in one test.
-SEEDS, AT_ONCE = 240, 30
+load()
+
+#: Those that take no longer than a test may.
+_QUICK = [name for name, each in MUTATIONS.items() if each.seeds <= 50]
 
 TESTS = Path(__file__).parents[2]
 
@@ -45,12 +49,17 @@ def test_a_seed_is_one_run_whatever_ran_before() -> None:
     assert len(set(first.values())) == 4
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
-def test_nothing_breaks(first: int) -> None:
-    acknowledged = 0
-    for seed in range(first, first + AT_ONCE):
-        outcome = run_schedule(seed, scene="today")
-        trace = "\n".join(outcome.trace[-100:])
-        assert outcome.broken is None, f"seed {seed}: {outcome.broken}\n{trace}"
-        acknowledged += outcome.acknowledged
-    assert acknowledged > 20 * AT_ONCE, "else it tests nothing"
+def test_nothing_breaks_in_a_thousand_schedules() -> None:
+    counts, text = simulate(1000, 0)
+
+    assert not counts.broken, text
+    assert counts.schedules == 1000
+    assert counts.acknowledged > 20 * 1000, "else it tests nothing"
+    assert counts.elections > 1000
+
+
+@pytest.mark.parametrize("name", _QUICK)
+def test_a_broken_rule_is_found(name: str) -> None:
+    counts, _ = simulate(MUTATIONS[name].seeds, 0, "--mutation", name, "--no-trace")
+
+    assert counts.broken
