@@ -30,6 +30,7 @@ GROUP, TOPIC = Resource.group("g"), Resource.topic("t")
         ("/hermes/kafka/replicas", None, ADMIN),
         ("/hermes/kafka/replicas/t", (Operation.DESCRIBE, TOPIC), ADMIN),
         ("/hermes/kafka/directories/0", None, ADMIN),
+        ("/hermes/kafka/requested", ADMIN, ADMIN),
         ("/hermes/kafka/groups", None, ADMIN),
         ("/hermes/kafka/groups/g", (Operation.DESCRIBE, GROUP), ADMIN),
         ("/hermes/kafka/groups/g/clicks:0", (Operation.DESCRIBE, GROUP), ADMIN),
