@@ -14,11 +14,11 @@ nothing else uncertain. A difference is only called one if nothing else can expl
                 became of some messages, or the counting began later
 
 Messages without a stamp have the window of their timestamp, and no process. Producers report none
-of these, so that they are compared with the first other tier. Those of 0.7 have no timestamp,
-either: of them only totals are compared.
+of these, so that they are compared with the cluster that they are in. Those of 0.7 have no
+timestamp, either: of them only totals are compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +31,7 @@ DIFFERENT: Final = ("short", "over", "changed")
 
 _MASK: Final = (1 << 64) - 1
 _PRODUCERS: Final = "producers"
+_CLUSTER: Final = "cluster"
 _SPARK: Final = "spark"
 
 
@@ -163,20 +164,34 @@ def compare(
             damaged = tally.damaged + sum(log.damaged() for log in tally.logs.values())
             if damaged:
                 report.damaged[tier, topic] = damaged
+        known = dict(by_topic[topic])
         for tier, tally in others:
             pair = _TierComparison(tiers, topic, first, reference, tier, tally, report, grace_ms)
-            report.windows += pair.windows(since_ms)
-            total = pair.total()
-            if total is not None:
+            own = _reference_of_unstamped(tier, known, first, is_chosen=bool(chosen))
+            report.windows += pair.windows(since_ms, unstamped=None if own == first else False)
+            if (total := pair.total()) is not None:
                 report.totals.append(total)
-        if others and _is_producers(first):
-            (first, reference), *behind = others
-            for tier, tally in behind:
-                pair = _TierComparison(
-                    tiers, topic, first, reference, tier, tally, report, grace_ms
-                )
-                report.windows += pair.windows(since_ms, only=NOBODY)
+            if own is not None and own != first:
+                pair = _TierComparison(tiers, topic, own, known[own], tier, tally, report, grace_ms)
+                report.windows += pair.windows(since_ms, unstamped=True)
     return report
+
+
+def _reference_of_unstamped(
+    tier: str, known: Mapping[str, TopicTally], first: str, *, is_chosen: bool
+) -> str | None:
+    """What a tier's messages without a stamp are compared with.
+
+    Nobody says where those of a cluster come from: another cluster may have others under the same
+    name.
+    """
+    if is_chosen and not _is_producers(first):
+        return first
+    if known[tier].counted is not None:
+        of = known[tier].commits.of
+        return of if of in known else None
+    clusters = [each for each in known if each.partition(":")[0] == _CLUSTER]
+    return clusters[0] if len(clusters) == 1 and tier not in clusters else None
 
 
 def _is_producers(tier: str) -> bool:
@@ -241,13 +256,14 @@ class _TierComparison:
             if name == against
         }
 
-    def windows(self, since_ms: int, *, only: int | None = None) -> list[Window]:
+    def windows(self, since_ms: int, *, unstamped: bool | None) -> list[Window]:
+        """Compare the windows of all messages, or only of those without, or with, a stamp."""
         by_window: dict[int, set[int]] = {}
         for tallies in (self._expected_tallies, self._found_tallies, self._expected.unknown):
             for key in tallies:
-                if key == UNSTAMPED or key[0] < since_ms or only not in (None, key[1]):
+                if key == UNSTAMPED or key[0] < since_ms:
                     continue
-                if key[1] != NOBODY or not self._is_from_producers:
+                if unstamped in (None, key[1] == NOBODY):
                     by_window.setdefault(key[0], set()).add(key[1])
         return [self._window(start, by_window[start]) for start in sorted(by_window)]
 

@@ -342,6 +342,18 @@ def test_of_mixed_messages_those_without_a_stamp_are_compared_from_the_cluster_o
     assert report.totals == []
 
 
+def test_messages_without_a_stamp_are_not_compared_between_clusters_unless_chosen(pipeline):
+    for tier, count in (("cluster:a", 5), ("cluster:b", 4), ("group:g", 5)):
+        records = [Record(n, 20_000, None, b"%d" % n) for n in range(count)]
+        pipeline.counter(tier).add_messages("clicks", records)
+    assert pipeline.report().windows == []
+    report = pipeline.report(chosen=["cluster:a", "cluster:b", "group:g"])
+    assert [(each.tier, each.state) for each in report.windows] == [
+        ("cluster:b", "short"),
+        ("group:g", "complete"),
+    ]
+
+
 def test_late_messages_count_in_their_windows_and_are_told(pipeline):
     producer = pipeline.producer()
     sent = pipeline.send(producer, [b"x"] * 9)
