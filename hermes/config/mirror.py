@@ -269,6 +269,14 @@ class MirrorConfig:
             "'0:8'}}`: by the hash of a key in the message, as Java's producers have it.",
         ),
     ] = field(default_factory=Partitioning)
+    in_step: Annotated[
+        tuple[str, ...] | None,
+        Setting(
+            kinds.optional(kinds.choices("partitions", "settings"), "none"),
+            "What topics of Kafka's format have as the source's do, now and later: as many "
+            "`partitions`, and their `settings`.",
+        ),
+    ] = None
     damaged: Annotated[
         str,
         Setting(

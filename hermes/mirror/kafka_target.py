@@ -37,7 +37,7 @@ class KafkaTarget:
         self.address = address
         self.cluster_id = ""
         self._problems = problems
-        self._cluster = KafkaCluster(address.kafka, address.security)
+        self.kafka = self._cluster = KafkaCluster(address.kafka, address.security)
         self._topics: dict[str, KafkaTopic] = {}
         self._addresses: dict[int, _Address] = {}
         self._senders: dict[int, TargetSender] = {}

@@ -61,6 +61,7 @@ class MirrorSource:
     Attributes:
         stream: holds the claims.
         session: with its coordination; None without, and before it is connected.
+        kafka: the cluster, where it is read by Kafka's protocol.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class MirrorSource:
         self._problems = problems
         self._throttle = throttle
         self._reader: GroupMember | SoleReader | KafkaReader | None = None
-        self._kafka = KafkaCluster(address.kafka, address.security) if address.kafka else None
+        self.kafka = KafkaCluster(address.kafka, address.security) if address.kafka else None
         self._cluster_id = ""
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -113,8 +114,8 @@ class MirrorSource:
             self._reader.stop()
         if self.session is not None:
             self.session.stop()
-        if self._kafka is not None:
-            self._kafka.close()
+        if self.kafka is not None:
+            self.kafka.close()
         self._problems.forget(f"source {self.name}")
 
     def wake_fetchers(self) -> None:
@@ -123,22 +124,22 @@ class MirrorSource:
             reader.wake_fetchers()
 
     def cluster_id(self) -> str:
-        if not self._cluster_id and self._kafka is not None:
-            self._cluster_id = self._kafka.cluster_id()
+        if not self._cluster_id and self.kafka is not None:
+            self._cluster_id = self.kafka.cluster_id()
         elif not self._cluster_id:
             self._cluster_id = cluster_id_of(self.session, self.address)
         return self._cluster_id
 
     def origins(self) -> Origins | None:
         """Where its topics come from; None where nobody keeps that."""
-        if self._kafka is not None:
-            return KafkaOrigins(self._kafka)
+        if self.kafka is not None:
+            return KafkaOrigins(self.kafka)
         return None if self.session is None else TreeOrigins(self.session)
 
     @property
     def keeps_offsets(self) -> bool:
         """Whether the source knows how far this mirror is, where the target doesn't."""
-        return self.session is not None or self._kafka is not None
+        return self.session is not None or self.kafka is not None
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
         """The partitions of a topic, also those of brokers that are away."""
@@ -205,7 +206,7 @@ class MirrorSource:
 
     def _join(self) -> None:
         connect = ""
-        if self._kafka is None:
+        if self.kafka is None:
             connect = self.address.zookeeper or coordination_of(self.address)
         config = ConsumerConfig(
             group=self._group,
@@ -216,13 +217,13 @@ class MirrorSource:
             release_wait=f"{_DRAIN_SECONDS:g}s",
             **self.address.security.settings(),
         )
-        kind = SourceFetcher if self._kafka is None else KafkaFetcher
+        kind = SourceFetcher if self.kafka is None else KafkaFetcher
         make_fetcher = partial(kind, self.name, self._problems, self._throttle)
-        if self._kafka is not None:
+        if self.kafka is not None:
             self._reader = KafkaReader(
                 self.name,
                 self._group,
-                self._kafka,
+                self.kafka,
                 self._topics,
                 config,
                 self.stream,

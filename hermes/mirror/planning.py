@@ -23,6 +23,7 @@ from hermes.config.mirror import MirrorConfig
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.figures import Problems
+from hermes.mirror.in_step import TopicsInStep
 from hermes.mirror.loop_guard import LoopGuard, Origins
 from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.planning_queries import ClusterQueries, Target, empty_set, latest_generation
@@ -67,6 +68,7 @@ class Planner:
         self._problems = problems
         self._set_error = set_error
         self._make_guard = make_guard
+        self._in_step = TopicsInStep(config.in_step or (), lambda: target.kafka, problems)
         self._guards: dict[str, LoopGuard] = {}
         self._due: list[tuple[float, int, SourceClaim]] = []
         self._numbers = count()
@@ -132,7 +134,7 @@ class Planner:
 
     def _plan(self, claims: Sequence[SourceClaim]) -> None:
         """Plan some claims; what they have in common is asked once."""
-        queries = ClusterQueries(self._target, self._sources)
+        queries = ClusterQueries(self._target, self._sources, self._in_step)
         made: list[tuple[SourceClaim, RoutingPlan, int]] = []
         unknown: list[tuple[BrokerPartition, MirroredSet, SourceClaim]] = []
         for claim in claims:
@@ -180,7 +182,7 @@ class Planner:
             for name, reason in self.refused.items()
             if any(name == f"{each.source}: {each.topic}" for each in claims)
         }
-        queries = ClusterQueries(self._target, self._sources)
+        queries = ClusterQueries(self._target, self._sources, self._in_step)
         for claim in claims:
             plan, epoch = claim.plan, claim.epoch
             if plan is None:

@@ -5,6 +5,8 @@ from functools import cache
 from typing import TypeAlias
 
 from hermes.coordination.layout import BrokerPartition
+from hermes.errors import BrokerUnavailableError
+from hermes.mirror.in_step import TopicsInStep
 from hermes.mirror.kafka_target import KafkaTarget
 from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.source_claim import SourceClaim
@@ -17,8 +19,12 @@ Target: TypeAlias = TargetCluster | KafkaTarget
 class ClusterQueries:
     """What the clusters answer in one round of planning, each asked once."""
 
-    def __init__(self, target: Target, sources: Mapping[str, MirrorSource]) -> None:
+    def __init__(
+        self, target: Target, sources: Mapping[str, MirrorSource], in_step: TopicsInStep
+    ) -> None:
         self._targets = cache(target.partitions)
+        self._record_targets = cache(self._look_at_records)
+        self._target, self._sources, self._in_step = target, sources, in_step
         self.positions = cache(target.positions)
         self._holds_records = cache(
             lambda source, topic, broker_id: sources[source].holds_records(topic, broker_id)
@@ -36,7 +42,21 @@ class ClusterQueries:
         topic = claim.figures.target_topic
         if not claim.holds_records:
             return self._targets(topic)
-        return self._targets(topic, len(self._places(claim.source, claim.topic)))
+        return self._record_targets(claim.source, claim.topic, topic)
+
+    def _look_at_records(
+        self, source: str, topic: str, target_topic: str
+    ) -> tuple[BrokerPartition, ...]:
+        wanted = len(self._places(source, topic))
+        found = self._target.partitions(target_topic, wanted)
+        if self._in_step.has_grown(target_topic, wanted, len(found)):
+            found = self._target.partitions(target_topic, wanted)
+            if len(found) < wanted:
+                raise BrokerUnavailableError(f"topic {target_topic!r} is getting partitions")
+        kafka = self._sources[source].kafka
+        if kafka is not None:
+            self._in_step.follow_settings(kafka, topic, target_topic)
+        return found
 
     def index(self, claim: SourceClaim) -> int:
         if claim.holds_records:

@@ -153,11 +153,17 @@ class TargetCluster:
             return None
         if not of_records:
             return TreeOrigins(self.session)
-        if self._kafka is None:
+        kafka = self.kafka
+        # Without a listener for Kafka's clients nobody reads such topics from here.
+        return None if kafka is None else KafkaOrigins(kafka)
+
+    @property
+    def kafka(self) -> KafkaCluster | None:
+        """The same cluster by Kafka's protocol; None where that isn't served, or nobody says."""
+        if self._kafka is None and self.session is not None:
             security = self.address.security
             self._kafka = kafka_cluster_of(self.session, security, self._faults.note)
-        # Without a listener for Kafka's clients nobody reads such topics from here.
-        return None if self._kafka is None else KafkaOrigins(self._kafka)
+        return self._kafka
 
     def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
         return all(

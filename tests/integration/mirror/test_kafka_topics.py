@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
 from kafka_4 import KafkaProcess
 from kafka_mirror_kills import KafkaMirrorKills
 from kafka_mirrors import (
@@ -25,13 +32,14 @@ from mirror_clusters import Clusters
 from hermes.cli import program
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
-from hermes.mirror import Mirror
+from hermes.mirror import Mirror, in_step
 from hermes.mirror.loop_guard import LoopGuard
 from hermes.security import PLAIN
 from hermes.testing import RunningBroker, running_broker
 
 SETTINGS = {"kafka_listen": "tcp:0:interface=127.0.0.1", "coordination": "embedded"}
 PARTITIONS = 3
+SET = AlterConfigOpType.SET
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +173,41 @@ def test_a_group_moves_to_the_target_and_goes_on(stack: ExitStack, kafka: str) -
     assert "near.orders" in CliRunner().invoke(program, origins).stdout
     forgotten = CliRunner().invoke(program, [*origins, "--forget", "near.orders"])
     assert forgotten.exit_code == 0, forgotten.stderr
+
+
+@pytest.mark.parametrize("way", ["from Kafka", "to Kafka"])
+def test_topics_are_kept_in_step(
+    stack: ExitStack, kafka: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_step, "_LOOK_SECONDS", 0.0)
+    broker = hermes(stack)
+    source, target, place = kafka, address_of(broker), {"zookeeper": broker.zookeeper_connect}
+    if way == "to Kafka":
+        source, target, place = target, source, {"kafka": kafka}
+    topic = f"in-step-{way.replace(' ', '-')}"
+    create(source, topic, 2, retention_ms="86400000")
+    admin = AdminClient({"bootstrap.servers": source})
+    there = AdminClient({"bootstrap.servers": target})
+
+    def setting(name: str) -> str | None:
+        resource = ConfigResource("topic", topic)
+        try:
+            return there.describe_configs([resource])[resource].result(60)[name].value
+        except KafkaException:
+            return None
+
+    both = ["partitions", "settings"]
+    mirror = kafka_mirror(stack, source, place, whitelist=topic, name=topic, in_step=both)
+    eventually(lambda: setting("retention.ms") == "86400000", f"{mirror.errors}")
+    admin.create_partitions([NewPartitions(topic, PARTITIONS)])[topic].result(60)
+    change = ConfigEntry("max.message.bytes", "70000", incremental_operation=SET)
+    changed = ConfigResource("topic", topic, incremental_configs=[change])
+    admin.incremental_alter_configs([changed])[changed].result(60)
+    some = sent(300)
+    produce(source, topic, some)
+    eventually(arrived(target, topic, by_partition(some)), f"{mirror.errors}")
+    eventually(lambda: setting("max.message.bytes") == "70000", f"{mirror.errors}")
+    assert not mirror.errors
 
 
 def test_only_what_was_committed_of_transactions_arrives(stack: ExitStack, kafka: str) -> None:
