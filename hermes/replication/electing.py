@@ -27,9 +27,10 @@ class Refusals:
     def answered(self, broker_id: int) -> None:
         self._refused.pop(broker_id, None)
 
-    def is_gone(self, broker_id: int) -> bool:
+    def is_gone(self, broker_id: int, since: float) -> bool:
+        """Whether it refuses, and did nothing from `since` on that shows that it lives."""
         times = self._refused.get(broker_id, ())
-        return len(times) == 2 and times[1] - times[0] <= REFUSALS_SECONDS
+        return len(times) == 2 and since <= times[0] and times[1] - times[0] <= REFUSALS_SECONDS
 
 
 class Electing:
@@ -37,7 +38,9 @@ class Electing:
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
-        self._since: tuple[int, int, float] | None = None
+        self._seen = (NOBODY, -1)
+        self._seen_at = 0.0
+        self._since: float | None = None
 
     def due_at(
         self, state: PartitionState, lives: Mapping[int, int], refusals: Refusals, now: float
@@ -46,21 +49,26 @@ class Electing:
 
         `lives`: the sessions of the brokers that are registered, this one's among them.
         """
-        if not self.may_lead(state, lives, refusals):
+        if self._seen != (state.leader, state.epoch):
+            # Who has begun an epoch lives: two that suspect each other would go on for ever.
+            self._seen, self._seen_at, self._since = (state.leader, state.epoch), now, None
+        if not self._may_lead(state, lives, refusals):
             self._since = None
             return None
-        if self._since is None or self._since[:2] != (state.leader, state.epoch):
-            self._since = (state.leader, state.epoch, now)
+        if self._since is None:
+            self._since = now
         live = [each for each in state.replicas if each in state.isr and each in lives]
         candidates = [each for each in live if each != state.leader]
-        return self._since[2] + TURN_SECONDS * candidates.index(self._broker_id)
+        return self._since + TURN_SECONDS * candidates.index(self._broker_id)
 
-    def may_lead(self, state: PartitionState, lives: Mapping[int, int], refusals: Refusals) -> bool:
+    def _may_lead(
+        self, state: PartitionState, lives: Mapping[int, int], refusals: Refusals
+    ) -> bool:
         if not self._is_in_sync(state) or self._broker_id not in lives:
             return False
         if state.leader in (NOBODY, self._broker_id):
             return state.leader == NOBODY
-        return state.leader not in lives or refusals.is_gone(state.leader)
+        return state.leader not in lives or refusals.is_gone(state.leader, self._seen_at)
 
     def _is_in_sync(self, state: PartitionState) -> bool:
         return self._broker_id in state.isr

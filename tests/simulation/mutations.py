@@ -233,7 +233,7 @@ _mutation(
 
 
 def _due_for_anyone(self: Any, found: Any, lives: Any, refusals: Any, now: float) -> Any:
-    is_led = found.leader in lives and not refusals.is_gone(found.leader)
+    is_led = found.leader in lives and not refusals.is_gone(found.leader, 0)
     return None if is_led else now
 
 

@@ -46,9 +46,24 @@ def test_who_is_not_in_sync_or_not_registered_never_may() -> None:
 def test_two_refused_connections_in_a_row_are_of_a_process_that_is_gone(
     times: tuple[float, ...], may: bool
 ) -> None:
-    refusals = Refusals()
+    refusals, electing = Refusals(), Electing(2)
+    assert electing.due_at(STATE, LIVES, refusals, 0) is None
     for time in times:
         refusals.refused(1, time)
-    assert (Electing(2).due_at(STATE, LIVES, refusals, 5) is not None) is may
+    assert (electing.due_at(STATE, LIVES, refusals, 5) is not None) is may
     refusals.answered(1)
-    assert Electing(2).due_at(STATE, LIVES, refusals, 5) is None
+    assert electing.due_at(STATE, LIVES, refusals, 5) is None
+
+
+def test_who_has_begun_an_epoch_since_is_not_gone() -> None:
+    """Else two that suspect each other would take leadership from each other for ever."""
+    refusals, electing = Refusals(), Electing(2)
+    assert electing.due_at(STATE, LIVES, refusals, 0) is None
+    for time in (1.0, 1.1):
+        refusals.refused(1, time)
+    assert electing.due_at(STATE, LIVES, refusals, 2) == 2
+    again = replace(STATE, epoch=8)
+    assert electing.due_at(again, LIVES, refusals, 2.5) is None
+    for time in (3.0, 3.1):
+        refusals.refused(1, time)
+    assert electing.due_at(again, LIVES, refusals, 4) == 4
