@@ -155,7 +155,9 @@ class KafkaPartition(FormatSidecar):
             self.lost = "; ".join(f"it {loss}" for loss in self._recalled.losses(first, end))
         replay = partial(self._headers, segments, end)
         damaged = None if self._is_clean else partial(self._damaged, segments, end)
-        self._snapshots.load(self.producers, earliest, end, now_ms, replay, damaged)
+        # What was deleted inside of a segment is there still: else the end of what a snapshot knows
+        # of a producer would be taken for the end of what it sent.
+        self._snapshots.load(self.producers, first, end, now_ms, replay, damaged)
         return earliest
 
     def _start(self, first: int, end: int) -> int:
@@ -252,7 +254,8 @@ class KafkaPartition(FormatSidecar):
 
     def recovered(self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int) -> None:
         replay = partial(self._headers, segments, end)
-        self._snapshots.load(self.producers, earliest, end, now_ms, replay)
+        first = segments[0].base_offset
+        self._snapshots.load(self.producers, first, end, now_ms, replay)
 
     def _headers(self, segments: Sequence[Segment], end: int, start: int) -> Iterator[BatchHeader]:
         return (place.header for _, place in self._places(segments, end, start))

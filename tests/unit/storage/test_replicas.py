@@ -340,3 +340,22 @@ def test_another_copy_begins_with_the_batch_that_a_log_begins_inside_of(tmp_path
         assert log.replica.first_base() == base
     append_values(log, b"f")
     assert log.replica.first_base() == 5
+
+
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "killed"])
+def test_what_a_producer_sent_is_known_though_it_was_deleted(tmp_path: Path, is_cut: bool) -> None:
+    """Inside of a segment: else its next batch would be taken for one after a lost one."""
+    log, _ = open_kafka_log(tmp_path / "g-0")
+    log.is_sole_copy = False
+    for number in range(6):
+        place(log, batch(number, producer=7, sequence=number), number)
+    log.flush()
+    log.commit(5 if is_cut else 6)
+    log.delete_records(5 if is_cut else 6)
+    if is_cut:
+        log.replica.cut_to(5, NOW_MS)
+    else:
+        log, _ = open_kafka_log(tmp_path / "g-0")
+    assert log.producers is not None
+    (last, *_) = reversed(log.producers.states[7].batches)
+    assert last.base_offset == (4 if is_cut else 5)
