@@ -86,7 +86,7 @@ def _answered_twice(self: Any, token: int, answer: Any, ends: LogEnds, epochs: A
 
 _mutation(
     "any_answer",
-    400,
+    50,
     "An answer counts once, for the fetch under way",
     (Following, "answered", _answered_twice),
 )
@@ -101,7 +101,7 @@ def _answered_while_leading(self: Any, *rest: Any) -> Any:
 
 _mutation(
     "cut_while_elected",
-    600,
+    150,
     "Who is cutting its log doesn't become leader",
     (Replica, "answered", _answered_while_leading),
 )
@@ -134,7 +134,7 @@ def _unchecked(data: Any, end: int, last_epoch: int, epoch: int) -> Any:
 
 _mutation(
     "unchecked",
-    300,
+    100,
     "A follower checks every byte, and the order of what comes",
     (following, "check_batches", _unchecked),
 )
@@ -155,13 +155,13 @@ def _only_proposed(self: Any) -> Any:
 
 _mutation(
     "shrink_early",
-    10,
+    20,
     "Who is being taken out counts until that is certain",
     (Leading, "largest_isr", property(_only_proposed)),
 )
 _mutation(
     "expand_late",
-    400,
+    200,
     "Who is being taken in counts from then on",
     (Leading, "largest_isr", property(lambda self: self.state.isr)),
 )
@@ -218,7 +218,7 @@ _mutation(
 )
 _mutation(
     "end_early",
-    50,
+    30,
     "Nobody is told of an end before what earlier epochs committed is known",
     (Leading, "is_end_known", property(lambda self: True)),
 )
@@ -239,14 +239,14 @@ def _due_for_anyone(self: Any, found: Any, lives: Any, refusals: Any, now: float
 
 _mutation(
     "anyone",
-    50,
+    20,
     "Only an in-sync replica becomes leader",
     (Electing, "due_at", _due_for_anyone),
     (replica, "led_by", state.unclean),
 )
 _mutation(
     "same_epoch",
-    100,
+    20,
     "A new life of the leader begins a new epoch",
     (
         state.PartitionState,
@@ -256,14 +256,14 @@ _mutation(
 )
 _mutation(
     "same_opening",
-    100,
+    1000,
     "A leader whose log was out of service begins a new epoch",
     (Replica, "_may_append_in", lambda self, state: True),
 )
 _opened = Replica.opened
 _mutation(
     "wiped_stays",
-    200,
+    40,
     "Who has another directory isn't in sync any more",
     (Replica, "opened", lambda self, *, is_whole: _opened(self, is_whole=True)),
 )
@@ -304,7 +304,7 @@ def _learned_anyhow(self: Any, found: Any, version: int, lives: Any) -> None:
 
 _mutation(
     "old_read",
-    2000,
+    500,
     "What was read earlier never replaces what was read later",
     (Replica, "learned", _learned_anyhow),
 )
@@ -318,7 +318,7 @@ def _close_silently(self: Any) -> None:
 
 _mutation(
     "unheard",
-    50,
+    10,
     "Who waits hears when leadership ends",
     (Replica, "_close_epoch", _close_silently),
 )

@@ -716,6 +716,8 @@ class ReplicaBroker:
         return True
 
     def _reopened(self, is_done: bool) -> None:
+        if self.log.is_closed:
+            return  # it was deleted meanwhile
         if not is_done:
             self.process.at(int(_REOPEN * 1e6), self._reopen)
             return
