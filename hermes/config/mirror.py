@@ -277,6 +277,14 @@ class MirrorConfig:
             "`partitions`, and their `settings`.",
         ),
     ] = None
+    groups: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.TEXT, "none"),
+            "The groups of Kafka's clients whose offsets are carried over to a Hermes as the "
+            "target, written as `whitelist`.",
+        ),
+    ] = None
     damaged: Annotated[
         str,
         Setting(
@@ -424,6 +432,9 @@ def parse_mirror_config(
     if config.audit and config.target.kafka:
         text = "its counts go to a Hermes: give the target by its zookeeper or brokers"
         raise ConfigError("audit", text, source=source)
+    if config.groups and config.target.kafka:
+        text = "only a Hermes translates offsets: give the target by its zookeeper or brokers"
+        raise ConfigError("groups", text, source=source)
     if default_target is None:  # else the broker's settings decide about it
         check_listeners(
             "http_listen",

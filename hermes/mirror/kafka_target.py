@@ -42,6 +42,10 @@ class KafkaTarget:
         self._addresses: dict[int, _Address] = {}
         self._senders: dict[int, TargetSender] = {}
 
+    def addresses(self) -> list[_Address]:
+        """Of brokers that keep positions of sources: none."""
+        return []
+
     def connect(self) -> None:
         if not self.cluster_id:
             self.cluster_id = self._cluster.cluster_id()

@@ -12,6 +12,7 @@ from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import Blacklist, TopicFilter, Whitelist
 from hermes.errors import ConfigError, InvalidTopicError
 from hermes.mirror.figures import PartitionFigures, Problems
+from hermes.mirror.group_carrier import GroupCarrier
 from hermes.mirror.kafka_target import KafkaTarget
 from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.planning import MakeGuard, Planner
@@ -85,8 +86,15 @@ class Mirror:
             config, self._target, self._sources, self._problems, self.set_error, make_guard
         )
 
+        self._carrier = None
+        if config.groups:
+            known = (self._sources, self._target, self._figures, self._problems)
+            self._carrier = GroupCarrier(config, *known)
+
     def start(self) -> None:
         self._planner.start()
+        if self._carrier is not None:
+            self._carrier.start()
         if self.counter is not None:
             self._covering.start()
         for source in self._sources.values():
@@ -100,6 +108,8 @@ class Mirror:
         for source in self._sources.values():
             source.drain()
         self._stopped.set()
+        if self._carrier is not None:
+            self._carrier.stop()
         self._cover_once()
         for source in self._sources.values():
             source.stop()

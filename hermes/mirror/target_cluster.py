@@ -73,6 +73,10 @@ class TargetCluster:
         # Partitions stay known while their broker is away, so that what goes to them waits.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
 
+    def addresses(self) -> list[tuple[str, int]]:
+        """Of the brokers that were seen so far."""
+        return [each.address for each in list(self._known.values())]
+
     def connect(self) -> None:
         if self.cluster_id:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -32,7 +32,7 @@ from mirror_clusters import Clusters
 from hermes.cli import program
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
-from hermes.mirror import Mirror, in_step
+from hermes.mirror import Mirror, group_carrier, in_step
 from hermes.mirror.loop_guard import LoopGuard
 from hermes.security import PLAIN
 from hermes.testing import RunningBroker, running_broker
@@ -173,6 +173,51 @@ def test_a_group_moves_to_the_target_and_goes_on(stack: ExitStack, kafka: str) -
     assert "near.orders" in CliRunner().invoke(program, origins).stdout
     forgotten = CliRunner().invoke(program, [*origins, "--forget", "near.orders"])
     assert forgotten.exit_code == 0, forgotten.stderr
+
+
+def test_groups_are_carried_over_while_they_read_at_the_source(
+    stack: ExitStack, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_carrier, "_EVERY_SECONDS", 0.1)
+    broker = hermes(stack)
+    own = address_of(broker)
+    create(kafka, "bills", PARTITIONS)
+    produce(kafka, "bills", sent(900))
+    chosen = {"whitelist": "bills", "name": "bills", "topics": {"prefix": "far."}}
+    mirror = kafka_mirror(
+        stack, kafka, {"zookeeper": broker.zookeeper_connect}, groups="payer.*", **chosen
+    )
+    eventually(lambda: ends(own, "far.bills", PARTITIONS) == [300] * PARTITIONS)
+
+    def commit(address: str, group: str, topic: str, offsets: list[int]) -> None:
+        reader = Consumer({"bootstrap.servers": address, "group.id": group})
+        places = [TopicPartition(topic, n, at) for n, at in enumerate(offsets)]
+        reader.commit(offsets=places, asynchronous=False)
+        reader.close()
+
+    def there(group: str) -> list[int]:
+        reader = Consumer({"bootstrap.servers": own, "group.id": group})
+        places = [TopicPartition("far.bills", each) for each in range(PARTITIONS)]
+        try:
+            return [each.offset for each in reader.committed(places, timeout=60)]
+        finally:
+            reader.close()
+
+    commit(kafka, "others", "bills", [1, 2, 3])
+    commit(kafka, "payers", "bills", [10, 20, 300])
+    eventually(lambda: there("payers") == [10, 20, 300], f"{mirror.errors}")
+    commit(kafka, "payers", "bills", [200, 5, 300])  # one goes back
+    eventually(lambda: there("payers") == [200, 20, 300], f"{mirror.errors}")
+    here = Consumer({"bootstrap.servers": own, "group.id": "payers"})
+    stack.callback(here.close)
+    here.subscribe(["far.bills"])
+    eventually(lambda: here.poll(0.1) is not None and here.assignment())
+    commit(kafka, "payers", "bills", [299, 299, 300])
+    commit(kafka, "payers2", "bills", [7, 8, 9])  # carried in a later round than that
+    eventually(lambda: there("payers2") == [7, 8, 9], f"{mirror.errors}")
+    assert there("payers")[0] < 299
+    assert there("others") == [OFFSET_INVALID] * PARTITIONS
+    assert not mirror.errors
 
 
 @pytest.mark.parametrize("way", ["from Kafka", "to Kafka"])

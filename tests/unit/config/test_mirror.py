@@ -71,6 +71,7 @@ def test_partitionings(value: object, expected: Partitioning) -> None:
         ({"target": {"brokers": None}}, "target: expected HOST:PORT"),
         ({"target": {"brokers": {"a": 9092}}}, "target: expected HOST:PORT"),
         ({"audit": True, "target": {"kafka": "k:1"}}, "audit: its counts go to a Hermes"),
+        ({"groups": "g", "target": {"kafka": "k:1"}}, "groups: only a Hermes translates"),
         ({"target": "here"}, "target: expected a mapping of zookeeper, brokers, kafka, connect_as"),
         (
             {"target": {"brokers": "b:1", "connect_as": {"user": "me"}}},
