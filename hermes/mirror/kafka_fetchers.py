@@ -1,8 +1,9 @@
 """A thread per broker of a source that is read by Kafka's protocol."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from hermes.client.fetching import FetchResult
 from hermes.client.groups.streams import Claim
@@ -18,9 +19,14 @@ _READ_COMMITTED: Final = 1
 
 
 class KafkaFetcher(SourceFetcher):
-    """Fetches from one broker. It says that partitions have moved by the pauses of their claims."""
+    """Fetches from one broker. It says that partitions have moved by the pauses of their claims.
 
-    def __init__(self, *arguments: Any) -> None:
+    `topic_ids`: of topics as they were when they were claimed. One that is made anew is another,
+    whose offsets mean something else.
+    """
+
+    def __init__(self, *arguments: Any, topic_ids: Mapping[str, UUID]) -> None:
+        self._topic_ids = topic_ids
         *_, (host, port), config, _commit, _claims, _counters = arguments
         self._asker = KafkaAsker(host, port, config.seconds("timeout"), config.security)
         super().__init__(*arguments)
@@ -30,9 +36,10 @@ class KafkaFetcher(SourceFetcher):
         self._asker.close()
 
     def _fetch(self, requests: Sequence[FetchRequest], wait_ms: int) -> list[FetchResult]:
-        topics: dict[str, list[dict[str, int]]] = defaultdict(list)
-        for each in requests:
-            topics[each.topic].append(
+        ids = [self._topic_ids[each.topic] for each in requests]
+        topics: dict[UUID, list[dict[str, int]]] = defaultdict(list)
+        for topic_id, each in zip(ids, requests, strict=True):
+            topics[topic_id].append(
                 {
                     "partition": each.partition,
                     "current_leader_epoch": -1,
@@ -44,7 +51,7 @@ class KafkaFetcher(SourceFetcher):
             )
         answer = self._asker.ask(
             "Fetch",
-            12,
+            13,
             replica_id=-1,
             max_wait=wait_ms,
             min_bytes=1,
@@ -52,14 +59,17 @@ class KafkaFetcher(SourceFetcher):
             isolation_level=_READ_COMMITTED,
             session_id=0,
             session_epoch=-1,
-            topics=[{"topic": name, "partitions": each} for name, each in topics.items()],
+            topics=[{"topic_id": each, "partitions": some} for each, some in topics.items()],
         )
         found = {
-            (topic.topic, each.partition_index): each
+            (topic.topic_id, each.partition_index): each
             for topic in answer.responses
             for each in topic.partitions
         }
-        return [_result(each, found.get((each.topic, each.partition))) for each in requests]
+        return [
+            _result(each, found.get((topic_id, each.partition)))
+            for topic_id, each in zip(ids, requests, strict=True)
+        ]
 
     def _find_offset(self, claim: Claim, time_ms: int) -> int:
         partition = {

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import FetchThread, MakeFetcher
@@ -65,6 +66,7 @@ class KafkaReader:
         self._lease = Lease(0)
         self._lease.until = math.inf
         self._look = ClusterLook("", {}, {})
+        self._topic_ids: dict[str, UUID] = {}
         self._claims: dict[_Place, SourceClaim] = {}
         self._committed: dict[_Place, int] = {}
         self._fetchers: dict[int, FetchThread] = {}
@@ -126,18 +128,30 @@ class KafkaReader:
             if self._topics.allows(topic)
             for number in found.leaders
         ]
+        ids = {topic: found.topic_id for topic, found in look.topics.items()}
+        renewed = {
+            topic for topic, known in self._topic_ids.items() if ids.get(topic, known) != known
+        }
+        gone = [  # the topic was deleted
+            claim
+            for place, claim in self._claims.items()
+            if place not in wanted or claim.topic in renewed
+        ]
+        self._stream.revoke(gone, lost=True)
+        for claim in gone:
+            del self._claims[claim.topic, claim.partition.partition]
         new = [place for place in wanted if place not in self._claims]
-        committed = self._read_committed(new)
+        committed = self._read_committed([place for place in new if place[0] not in renewed])
         self._look = look
+        self._topic_ids |= {topic: each for topic, each in ids.items() if each is not None}
         made = {place: self._claim(place) for place in new}
         for place, claim in made.items():
             if place in committed:
                 claim.start_at(committed[place])
-        gone = [claim for place, claim in self._claims.items() if place not in wanted]
+            if claim.topic in renewed:
+                claim.start_over_at = 0
+                self._problems.note(f"{claim}: the topic was made anew; starting over at 0")
         self._claims |= made
-        for claim in gone:  # the topic was deleted
-            del self._claims[claim.topic, claim.partition.partition]
-        self._stream.revoke(gone, lost=True)
         self._stream.replace_claims(list(made.values()), gone)
         self._place_fetchers(look)
 
@@ -156,6 +170,7 @@ class KafkaReader:
                     self._starts_over,
                     self._claims_of,
                     ConsumerCounters(),
+                    topic_ids=self._topic_ids,
                 )
 
     def _claim(self, place: _Place) -> SourceClaim:

@@ -255,6 +255,35 @@ def test_topics_are_kept_in_step(
     assert not mirror.errors
 
 
+@pytest.mark.parametrize("way", ["from Kafka", "to Kafka"])
+def test_a_topic_that_is_made_anew_is_mirrored_from_its_start(
+    stack: ExitStack, kafka: str, way: str
+) -> None:
+    broker = hermes(stack)
+    source, target, place = kafka, address_of(broker), {"zookeeper": broker.zookeeper_connect}
+    if way == "to Kafka":
+        source, target, place = target, source, {"kafka": kafka}
+    topic = f"anew-{way.replace(' ', '-')}"
+    first, second = sent(30), sent(300)
+    create(source, topic, PARTITIONS)
+    produce(source, topic, first)
+    mirror = kafka_mirror(stack, source, place, whitelist=topic, name=topic)
+    eventually(arrived(target, topic, by_partition(first)), f"{mirror.errors}")
+    admin = AdminClient({"bootstrap.servers": source})
+    admin.delete_topics([topic])[topic].result(60)
+    eventually(lambda: created_again(source, topic))
+    produce(source, topic, second)
+    eventually(arrived(target, topic, by_partition(first, second)), f"{mirror.errors}")
+
+
+def created_again(address: str, topic: str) -> bool:
+    try:
+        create(address, topic, PARTITIONS)
+    except KafkaException:  # it is still being deleted
+        return False
+    return True
+
+
 def test_only_what_was_committed_of_transactions_arrives(stack: ExitStack, kafka: str) -> None:
     broker = hermes(stack)
     create(kafka, "paid", 1)
