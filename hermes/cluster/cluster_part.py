@@ -180,9 +180,10 @@ class ClusterPart:
         logs = self._registry.partitions(name) if self._registry.exists(name) else []
         if not logs:
             return None
-        return LocalPartitions(
-            logs[0].format.name, logs[0].topic_id, tuple(each.partition for each in logs)
-        )
+        # Who doesn't know its topic has nothing that anybody was told to be kept: it goes, too.
+        topic_id = None if logs[0].has_provisional_id else logs[0].topic_id
+        numbers = tuple(each.partition for each in logs)
+        return LocalPartitions(logs[0].format.name, topic_id, numbers)
 
     async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
         try:

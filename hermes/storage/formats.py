@@ -44,6 +44,11 @@ def new_sidecar(
     return make(topic, partition, directory, files, topic_id, checkpoints)
 
 
+# What tells an id that was made up from any other one, of this or a later start: its version is 8.
+_VERSION_BITS: Final = 0xF << 76
+_MADE_VERSION: Final = 8 << 76
+
+
 class FoundFormat(NamedTuple):
     """What a partition's directory has shown.
 
@@ -84,7 +89,9 @@ def find_format(
                 return FoundFormat(KAFKA, _made_id(directory, files), mended)
     except OSError as error:
         return FoundFormat(KAFKA if is_kafka else wanted, None, mended, error)
-    return FoundFormat(KAFKA if is_kafka else KAFKA_0_7, None, mended)
+    if not is_kafka:
+        return FoundFormat(KAFKA_0_7, None, mended)
+    return FoundFormat(KAFKA, _kept_made_id(directory, files), mended)
 
 
 def is_leftover(directory: str, files: FileLayer) -> bool:
@@ -102,10 +109,19 @@ def _made_id(directory: str, files: FileLayer) -> UUID:
     """
     with suppress(FileNotFoundError):
         files.unlink(os.path.join(directory, METADATA_NAME))
-    topic_id = uuid4()
+    topic_id = UUID(int=uuid4().int & ~_VERSION_BITS | _MADE_VERSION)
     write_topic_id(directory, topic_id, files, is_synced=True)
     files.fsync_directory(directory)
     return topic_id
+
+
+def _kept_made_id(directory: str, files: FileLayer) -> UUID | None:
+    """An id that an earlier start has made up, if the partition hasn't got its topic's since."""
+    with suppress(StorageError):  # it is damaged: to open the log says so
+        topic_id = read_topic_id(directory, files)
+        if topic_id is not None and topic_id.int & _VERSION_BITS == _MADE_VERSION:
+            return topic_id
+    return None
 
 
 def _has_topic_id(directory: str, files: FileLayer) -> bool:

@@ -154,6 +154,11 @@ class Log:
                 raise storage_error(f"{self.name}: write its topic's id", error) from error
 
     @property
+    def has_provisional_id(self) -> bool:
+        """Whether its topic's id was lost, with nothing flushed, and it has another one for now."""
+        return self.sidecar.has_provisional_id
+
+    @property
     def leader_epoch(self) -> int:
         """In which epoch to append; 0 in a format that has none."""
         return self.sidecar.epochs.latest

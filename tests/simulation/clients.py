@@ -209,7 +209,7 @@ class Reader:
     async def work(self) -> None:
         client, chance = self.client, self.chance
         while not client.is_over:
-            await client.sleep(chance.expovariate(2.0))
+            await client.sleep(chance.expovariate(5.0))
             topic = await found_topic(client, chance, chance.choice(self._names))
             if topic is None or not topic.leaders:
                 continue

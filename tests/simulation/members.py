@@ -13,7 +13,7 @@ from uuid import UUID
 
 import requests
 from clients import found_topic
-from invariants_today import Books
+from invariants_today import Books, Partition
 from requests import Client, LostError, RefusedError
 from simulated_consumers import protocols
 from world import World
@@ -70,7 +70,12 @@ class Ledger:
         self._committed: dict[tuple[Any, int], int] = {}
 
     def take(self, member: "Member", place: Place) -> None:
-        """A member reads a partition from now on. Nobody else may who is in the group for sure."""
+        """A member reads a partition from now on. Nobody else may who is in the group for sure.
+
+        That is, by the word of the same coordinator: one that was replaced may not know it for as
+        long as coordination doesn't answer it, and goes on to answer heartbeats meanwhile. What is
+        committed there is refused, and so its members hear of it.
+        """
         self.takes += 1
         world = self.world
         if world.is_traced:
@@ -78,6 +83,8 @@ class Ledger:
         for other in self.members:
             silent_ms = (world.now_us - other.heard_us) / 1000
             if other is member or place not in other.owned or not other.is_alive:
+                continue
+            if other.heard_by != member.heard_by:
                 continue
             if silent_ms < min(SESSION_MS, REBALANCE_MS) * _CLOCKS:
                 world.fail(
@@ -125,7 +132,8 @@ class Member:
 
     Attributes:
         owned: what it reads now, and how far it has come; places: what it ever has.
-        heard_us: when it sent the last request that showed that it is in the group.
+        heard_us: when it sent the last request that showed that it is in the group; `heard_by` is
+            the broker that said so.
     """
 
     def __init__(
@@ -137,6 +145,7 @@ class Member:
         self.owned: dict[Place, int] = {}
         self.places: set[Place] = set()
         self.heard_us = 0
+        self.heard_by: int | None = None
         self.member_id = ""
         self._coordinator: int | None = None
         ledger.members.append(self)
@@ -153,7 +162,7 @@ class Member:
     async def ask(self, request: Any, *arguments: Any, seconds: float = 5.0) -> Any:
         """Ask the coordinator; None where it didn't answer, or is another one by now."""
         try:
-            if self._coordinator is None:
+            if self._coordinator is None or self.chance.random() < 0.05:
                 broker = self.chance.choice(list(self.client.brokers))
                 self._coordinator = await self.client.ask(
                     broker, requests.coordinator, self.ledger.group
@@ -185,6 +194,14 @@ class Member:
             if topic is not None:
                 found[name] = topic.id, len(topic.leaders)
         return found
+
+    def _heard(self, sent_us: int) -> None:
+        self.heard_us, self.heard_by = sent_us, self._coordinator
+
+    def _beats(self) -> bool:
+        """Whether to send a heartbeat before the next commit: now and then it comes after it."""
+        silent_us = self.client.process.world.now_us - self.heard_us
+        return silent_us > 1_000_000 or self.chance.random() < 0.7
 
     def _is_late(self, sent_us: int) -> bool:
         """Whether the group may have gone on without it before the answer came."""
@@ -247,7 +264,8 @@ class Member:
         if topic is None or topic.id != place.topic_id or place.number >= len(topic.leaders):
             return
         position = self.owned.get(place, -1)
-        leader = topic.leaders[place.number]
+        leader, partition = topic.leaders[place.number], Partition(*place[1:])
+        known_end = self.books.end_of(partition)
         try:
             found: requests.Fetched = await self.client.ask(
                 leader, requests.fetch, place.name, place.number, position, 512
@@ -258,6 +276,9 @@ class Member:
             return
         except LostError:
             return
+        if found.topic_id == place.topic_id:
+            told = found.start, found.end, found.records, known_end
+            self.books.read(partition, position, *told)
         if found.records and self.owned.get(place) == position:
             self.owned[place] = found.records[-1].offset + 1
 
@@ -314,7 +335,7 @@ class ClassicMember(Member):
         if synced.code is not Code.NONE:
             self._refused(synced.code)
             return False
-        self.heard_us = sent_us
+        self._heard(sent_us)
         given = json.loads(synced.assignment)
         return self.take([Place(name, UUID(topic), number) for name, topic, number in given])
 
@@ -336,10 +357,13 @@ class ClassicMember(Member):
 
     async def _live(self) -> bool:
         """Send a heartbeat, read and commit; whether it is still in its generation."""
-        sent_us = self.client.process.world.now_us
-        code = await self.ask(requests.heartbeat, self.member_id, None, self.generation)
+        code: Any = Code.NONE
+        if self._beats():  # a consumer's heartbeats come from another thread
+            sent_us = self.client.process.world.now_us
+            code = await self.ask(requests.heartbeat, self.member_id, None, self.generation)
+            if code is Code.NONE:
+                self._heard(sent_us)
         if code is Code.NONE:
-            self.heard_us = sent_us
             code = await self.read_and_commit(self.generation, False)
             if self._shared_sizes is not None and self.chance.random() < 0.2:
                 return await self._sizes() == self._shared_sizes  # else the leader shares anew
@@ -362,7 +386,8 @@ class ConsumerMember(Member):
         self._begin_anew()
         while not self.client.is_over:
             await self.client.sleep(_BEAT_SECONDS * (0.5 + self.chance.random()))
-            await self._beat()
+            if self.epoch == 0 or self._beats():
+                await self._beat()
             if self.epoch > 0:
                 code = await self.read_and_commit(self.epoch, True)
                 if code in _FENCED and code is not Code.STALE_MEMBER_EPOCH:
@@ -395,7 +420,7 @@ class ConsumerMember(Member):
             if beaten in _FENCED or beaten is Code.GROUP_ID_NOT_FOUND:
                 self._begin_anew()
             return
-        self.heard_us = sent_us
+        self._heard(sent_us)
         self._says_all = False
         if beat.owned is not None:
             self._told = beat.owned

@@ -13,14 +13,12 @@ from disks import ProcessFiles
 from schedule import MUTATIONS, Mutation
 
 from hermes.cluster.cluster_part import ClusterPart
-from hermes.cluster.local_partitions import LocalPartitions
 from hermes.coordination.registration import BrokerRegistration
 from hermes.coordination.topic_tree import TopicTree
 from hermes.groups import consumer_group
 from hermes.groups.group import Group
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_tree import OffsetTree
-from hermes.partition.acknowledgements import _LogsWait
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.flushing import FlushScheduler
 from hermes.protocol.kafka_errors import Code
@@ -92,10 +90,6 @@ def _only_known_epochs(check: Any) -> Any:
     return never
 
 
-def _as_if_flushed(flushed: Any) -> Any:
-    return lambda self, log, error: flushed(self, log, None)
-
-
 def _keeps_the_first(stays: Any) -> Any:
     def first(self: Any, record: Any, *, is_over: bool) -> bool:
         return bool(stays(self, record, is_over=is_over)) and record.offset % 7 != 3
@@ -160,25 +154,6 @@ class _Unguarded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
-
-
-def _unguarded_groups(transact: Any) -> Any:
-    """Write groups whoever has taken them over."""
-
-    def blind(self: Any, operations: Any) -> bool:
-        tree = self._tree
-
-        def fill(transaction: Any) -> None:
-            for name, *arguments in operations:
-                if name == "set_data":
-                    arguments[2:] = [-1]
-                if name != "check":
-                    getattr(transaction, name)(*arguments)
-
-        results = tree.transact(fill)
-        return bool(results) and isinstance(results[0], Exception)
-
-    return blind
 
 
 def _no_mark(certain: Any) -> Any:
@@ -274,37 +249,37 @@ def _not_moved(give_up: Any) -> Any:
 _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] = {
     "no_sync": (
         "what is acknowledged is on the disk: fdatasync comes first",
-        20,
+        10,
         _with(ProcessFiles, "fdatasync", _does_nothing),
     ),
     "no_names": (
         "what is acknowledged is on the disk: so are the names of its files",
-        20,
+        10,
         _with(ProcessFiles, "fsync_directory", _does_nothing),
     ),
     "told_at_once": (
         "an acknowledgement waits for the flush",
-        20,
+        10,
         _with(FlushScheduler, "when_committed", _told_at_once),
     ),
     "visible_early": (
         "nothing is shown before it is flushed",
-        50,
+        60,
         _with(log, "flush", _moves_before_the_sync),
     ),
     "unchecked_sequences": (
         "what a producer repeats is not appended again",
-        20,
+        10,
         _with(ProducerStates, "check", _only_known_epochs),
     ),
     "forgotten_producers": (
         "a broker that starts again knows what its producers have sent",
-        50,
+        10,
         _with(ProducerStates, "replace", _does_nothing),
     ),
     "same_producer_ids": (
         "no producer id is given out twice",
-        20,
+        10,
         _with(TopicTree, "claim_producer_ids", _same_block),
     ),
     "no_awaited": (
@@ -312,39 +287,29 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
         100,
         _with(AwaitedBatches, "check", _does_nothing),
     ),
-    "flushed_anyhow": (
-        "what could not be flushed is not acknowledged",
-        100,
-        _with(_LogsWait, "_flushed", _as_if_flushed),
-    ),
     "compacts_too_much": (
         "compaction keeps the last message of each key",
-        50,
+        20,
         _with(_Compaction, "_stays", _keeps_the_first),
     ),
     "deletes_too_much": (
         "what was not asked to be deleted stays",
-        50,
+        10,
         _with(Log, "delete_records", _one_more),
-    ),
-    "any_topic": (
-        "a partition's files are of one topic, not of another one of its name",
-        100,
-        _with(LocalPartitions, "is_of", _gives(True)),
     ),
     "deletes_nothing": (
         "who missed the deletion of a topic does it when it is back",
-        50,
+        10,
         _with(ClusterPart, "_delete_here", _later),
     ),
     "registered_once": (
         "a broker whose session has expired registers again",
-        50,
+        20,
         _with(BrokerRegistration, "_session_changed", _registered_once),
     ),
     "unwatched": (
         "a broker sees every change of topics",
-        20,
+        10,
         _with(TopicTree, "read", _no_watch),
     ),
     "any_version": (
@@ -354,13 +319,8 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "lost_partitions": (
         "a topic never loses partitions",
-        20,
+        10,
         _with(TopicTree, "change", _loses_settings),
-    ),
-    "unfenced_groups": (
-        "a coordinator that was replaced writes nothing",
-        200,
-        _with(OffsetTree, "_transact", _unguarded_groups),
     ),
     "no_mark": (
         "a coordinator looks for its mark after a write whose outcome it doesn't know",
@@ -369,12 +329,12 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "not_moved": (
         "a coordinator gives up what became another's",
-        100,
+        20,
         _with(LocalGroups, "_give_up", _not_moved),
     ),
     "no_rejoin": (
         "nobody gets a partition before all have joined again",
-        50,
+        10,
         _with(Group, "_all_have_joined", _gives(True)),
     ),
     "any_generation": (
@@ -382,7 +342,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
         100,
         _with(Group, "commit", _gives(Code.NONE)),
     ),
-    "all_free": ("a member gets only what nobody has", 50, _all_free),
+    "all_free": ("a member gets only what nobody has", 10, _all_free),
     "gives_at_once": (
         "a partition is free once its member has said that it gave it up",
         50,

@@ -127,7 +127,8 @@ class Today:
 
     def calm(self) -> None:
         self.troubles.stop()
-        self.network.lost = self.network.doubled = self.coordination.lost = 0.0
+        network = self.network
+        network.late = network.lost = network.doubled = self.coordination.lost = 0.0
         members = {each.client for ledger in self.ledgers for each in ledger.members}
         for client in self.clients:
             client.is_over |= client not in members

@@ -1,11 +1,15 @@
 """What brokers do while a disk fails, is slow, or has lost something; each found by a schedule."""
 
+from errno import ENOSPC
+from unittest.mock import patch
+
 import requests
 from stage import on_stage
 
 from hermes.errors import StorageError
 from hermes.protocol.records import Record, encode_batch
 from hermes.storage.kafka_format import KAFKA
+from hermes.storage.kafka_partition import KafkaPartition
 
 BATCH = encode_batch([Record(0, 0, None, b"one")])
 
@@ -32,6 +36,24 @@ def test_a_topic_whose_settings_a_disk_refused_is_kafkas_after_a_loss_of_power()
         stage.wait(10)
         assert stage.ask(3, requests.produce, topic.id, number, BATCH).base_offset == 0
         assert third.run.directory.get("clicks", number).topic_id == topic.id
+
+
+def test_a_partition_that_lost_its_topics_id_takes_it_once_the_disk_lets_it() -> None:
+    with on_stage() as stage:
+        topic = stage.create("clicks", 3)
+        number, third = topic.leaders.index(3), stage.brokers[3]
+        stage.ask(3, requests.produce, topic.id, number, BATCH, 1)
+        third.machine.kill()
+        third.disk.files.unlink(f"/data/logs/clicks-{number}/partition.metadata")
+        third.start()
+        with patch.object(KafkaPartition, "adopt", side_effect=OSError(ENOSPC, "full")):
+            stage.wait(3)
+        assert third.run.directory.get("clicks", number).has_provisional_id
+        third.machine.kill()
+        third.start()
+        stage.wait(10)
+        assert third.run.directory.get("clicks", number).topic_id == topic.id
+        assert stage.ask(3, requests.produce, topic.id, number, BATCH).base_offset in (0, 1)
 
 
 def test_a_reactor_makes_a_partition_while_a_slow_disk_deletes_records() -> None:
