@@ -18,7 +18,6 @@ from hermes.coordination.topic_tree import TopicTree
 from hermes.groups import consumer_group
 from hermes.groups.group import Group
 from hermes.groups.local_groups import LocalGroups
-from hermes.groups.offset_tree import OffsetTree
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.flushing import FlushScheduler
 from hermes.protocol.kafka_errors import Code
@@ -113,65 +112,6 @@ def _same_block(claim: Any) -> Any:
     return first
 
 
-def _any_version(change: Any) -> Any:
-    """Write a topic's node whatever stands there by now."""
-
-    def blind(self: Any, name: str, make: Any) -> Any:
-        session, made = self._session, []
-
-        class Blind:
-            def __getattr__(self, attribute: str) -> Any:
-                return getattr(session, attribute)
-
-            def transact(self, fill: Any) -> Any:
-                def unguarded(transaction: Any) -> None:
-                    fill(_Unguarded(transaction))
-
-                return session.transact(unguarded)
-
-        changes = self._changes
-        kept, changes._session = changes._session, Blind()
-        try:
-            made.append(change(self, name, make))
-        finally:
-            changes._session = kept
-        return made[0]
-
-    return blind
-
-
-class _Unguarded:
-    """A transaction that asks for no version."""
-
-    def __init__(self, transaction: Any) -> None:
-        self._transaction = transaction
-
-    def set_data(self, path: str, value: bytes, version: int = -1) -> Any:
-        return self._transaction.set_data(path, value, -1)
-
-    def check(self, path: str, version: int) -> None:
-        pass
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transaction, name)
-
-
-def _no_mark(certain: Any) -> Any:
-    """Take a group for one's own whoever has marked it."""
-
-    def any_mark(self: Any, group: str) -> Any:
-        claim = self._claims.get(group)
-        if claim is not None and not claim.is_certain:
-            node = self._tree.get(claim.path)
-            if node is not None:
-                claim.version, claim.is_certain = node.version, True
-                claim.names = set(self._tree.children(claim.path))
-                return claim
-        return certain(self, group)
-
-    return any_mark
-
-
 def _everything_is_free(next_step: Any) -> Any:
     def step(member: Any, epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
         return next_step(member, epoch, target, owned, lambda each: True)
@@ -194,15 +134,6 @@ def _all_free() -> Iterator[None]:
         _with(consumer_group.ConsumerGroup, "_release", _owns_loosely)(),
     ):
         yield
-
-
-def _gives_at_once(next_step: Any) -> Any:
-    """Don't wait until a member has said that it gave up what it was told to."""
-
-    def step(member: Any, epoch: int, target: Any, owned: Any, is_free: Any) -> Any:
-        return next_step(member, epoch, target, frozenset(), is_free)
-
-    return step
 
 
 def _registered_once(self_changed: Any) -> Any:
@@ -284,7 +215,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "no_awaited": (
         "nothing goes before a batch that was refused and is to come again",
-        100,
+        600,
         _with(AwaitedBatches, "check", _does_nothing),
     ),
     "compacts_too_much": (
@@ -312,20 +243,10 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
         10,
         _with(TopicTree, "read", _no_watch),
     ),
-    "any_version": (
-        "a topic's node is changed only as it was read",
-        200,
-        _with(TopicTree, "change", _any_version),
-    ),
     "lost_partitions": (
         "a topic never loses partitions",
         10,
         _with(TopicTree, "change", _loses_settings),
-    ),
-    "no_mark": (
-        "a coordinator looks for its mark after a write whose outcome it doesn't know",
-        200,
-        _with(OffsetTree, "_certain", _no_mark),
     ),
     "not_moved": (
         "a coordinator gives up what became another's",
@@ -343,11 +264,6 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
         _with(Group, "commit", _gives(Code.NONE)),
     ),
     "all_free": ("a member gets only what nobody has", 10, _all_free),
-    "gives_at_once": (
-        "a partition is free once its member has said that it gave it up",
-        50,
-        _with(consumer_group, "next_step", _gives_at_once),
-    ),
 }
 
 MUTATIONS.update(
