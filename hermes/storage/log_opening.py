@@ -46,6 +46,9 @@ class LogOpening:
                     each.load(clean=clean, is_new=state.directory.is_new)
                 loaded = self._load(now_ms, clean=clean)
                 is_new = state.directory.is_new
+                if loaded.end:
+                    # What was found counts as flushed; of an empty log the first flush sees to it.
+                    state.directory.sync_parent()
                 earliest = max(
                     each.opened(loaded.segments, loaded.end, now_ms, is_new=is_new)
                     for each in state.sidecars

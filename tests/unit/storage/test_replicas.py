@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from kafka_logs import (
+    TOPIC_ID,
     append_values,
     batches_in,
     check_indexes,
@@ -13,6 +14,7 @@ from kafka_logs import (
     read_records,
     record,
 )
+from memory_files import MemoryFiles
 from storage_fakes import FaultyFiles
 from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 
@@ -20,6 +22,7 @@ from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_batches import placed
 from hermes.protocol.records import encode_batch
 from hermes.storage import Log
+from hermes.storage.kafka_format import KAFKA
 
 SIZE = len(message("0"))
 
@@ -359,3 +362,22 @@ def test_what_a_producer_sent_is_known_though_it_was_deleted(tmp_path: Path, is_
     assert log.producers is not None
     (last, *_) = reversed(log.producers.states[7].batches)
     assert last.base_offset == (4 if is_cut else 5)
+
+
+def test_what_a_killed_process_left_in_a_new_directory_is_on_disk_once_it_counts_as_flushed() -> (
+    None
+):
+    files = MemoryFiles("/data")
+    files.mkdir("/data/h-0")
+
+    def opened() -> Log:
+        log = Log(
+            "h", 0, "/data/h-0", settings(1 << 20), files, log_format=KAFKA, topic_id=TOPIC_ID
+        )
+        log.open(clean=False, now_ms=NOW_MS, is_new_directory=True)
+        return log
+
+    append_values(opened(), b"a", b"b")  # and is killed
+    log = opened()
+    assert log.flushed_end == 2
+    assert "h-0" in files.after_power_loss(None).listdir("/data")
