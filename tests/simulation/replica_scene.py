@@ -95,8 +95,10 @@ class ReplicatedPartition:
         self._pauses = self.chance.choice((25_000, 70_000, 180_000)), 100_000
         self._is_calm = False
         # Who is suspected wrongly, or whose move is cancelled, has its lease still; and a session
-        # that ends by itself, as none does that is heard of, is told to nobody.
-        self._most_late = inf if "expire" in rates.of else (1 + drift) * TRUST_SECONDS + 0.05
+        # that ends by itself, as none does that is heard of, is told to nobody. Who has read of a
+        # leader before it was registered suspects it wrongly, too.
+        is_certain = not ("expire" in rates.of or rates.lagging or rates.unanswered)
+        self._most_late = (1 + drift) * TRUST_SECONDS + 0.05 if is_certain else inf
 
     @property
     def elections(self) -> int:
