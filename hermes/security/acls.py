@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from hermes.quoting import quoted
 from hermes.security.access import LONGEST_NAME, OPERATIONS_ON, AccessRule, Operation, ResourceKind
-from hermes.security.principals import ANONYMOUS
+from hermes.security.principals import ANONYMOUS, INTERNAL
 
 #: What filters have for anything, of kinds, patterns, operations and permissions alike.
 ANY: Final = 1
@@ -129,7 +129,9 @@ def rules_of(acl: Acl) -> Sequence[AccessRule]:
         raise ValueError(f"access rules hold for all hosts: expected '*', got {quoted(acl.host)}")
     if len(acl.name) > LONGEST_NAME:
         raise ValueError(f"a name has up to {LONGEST_NAME} characters")
-    kind, allow = AclKind(acl.kind), acl.permission == AclPermission.ALLOW
+    if not acl.name:
+        raise ValueError("an empty name matches nothing")
+    kind, allow = AclKind(acl.kind), AclPermission(acl.permission) is AclPermission.ALLOW
     if kind not in _SHOWN:
         raise ValueError(f"there is nothing of the kind {kind.name} here")
     operation = AclOperation(acl.operation)
@@ -153,18 +155,21 @@ def _meant(kind: AclKind, operation: AclOperation) -> Operation:
 
 
 def _cluster_rules(principal: str, operation: AclOperation, allow: bool) -> Sequence[AccessRule]:
-    rules = []
     if operation is AclOperation.IDEMPOTENT_WRITE:
         return ()
-    if operation in (AclOperation.CREATE, AclOperation.ALL) and allow:
-        rules.append(AccessRule(principal, frozenset((Operation.CREATE,)), topic=EVERYTHING))
-    if operation is AclOperation.ALL:
+    create = AccessRule(principal, frozenset((Operation.CREATE,)), topic=EVERYTHING)
+    if operation in (AclOperation.CREATE, AclOperation.ALL):
+        if not allow:  # in Kafka that leaves those alone who may create the very topic
+            raise ValueError(
+                "access rules can't deny to create by the cluster: deny ALTER and DESCRIBE of it, "
+                "and CREATE of topics"
+            )
+        if operation is AclOperation.CREATE:
+            return (create,)
         every = OPERATIONS_ON[ResourceKind.CLUSTER]
-        rules.append(AccessRule(principal, every, allow=allow, cluster=True))
-    elif operation is not AclOperation.CREATE or not allow:
-        meant = frozenset((_meant(AclKind.CLUSTER, operation),))
-        rules.append(AccessRule(principal, meant, allow=allow, cluster=True))
-    return rules
+        return create, AccessRule(principal, every, cluster=True)
+    meant = frozenset((_meant(AclKind.CLUSTER, operation),))
+    return (AccessRule(principal, meant, allow=allow, cluster=True),)
 
 
 def _rule_principal(principal: str) -> str:
@@ -176,17 +181,18 @@ def _rule_principal(principal: str) -> str:
             is_all = prefix == _USER and name == EVERYTHING
             if len(name) > LONGEST_NAME or (name.endswith(EVERYTHING) and not is_all):
                 break
-            if not name or name.startswith(_OUR_GROUP):
+            if not name or name.startswith(_OUR_GROUP) or name in (ANONYMOUS, INTERNAL):
                 break
             return ours + name
     raise ValueError(
-        f"{quoted(principal)} can be nobody here: expected User:NAME, User:* or Group:NAME"
+        f"{quoted(principal)} can be nobody here: expected User:NAME, User:*, User:ANONYMOUS or "
+        "Group:NAME"
     )
 
 
 def _rule_pattern(acl: Acl) -> str:
     name = acl.name
-    if acl.pattern == AclPattern.PREFIXED:
+    if AclPattern(acl.pattern) is AclPattern.PREFIXED:
         return f"{name}*"
     if name != EVERYTHING and (name.endswith(EVERYTHING) or name[0] == name[-1] == "/"):
         raise ValueError(f"access rules would take {quoted(name)} for a pattern")
@@ -203,8 +209,9 @@ def acls_of(rule: AccessRule) -> Iterator[Acl]:
             continue
         done = rule.operations & OPERATIONS_ON[place]
         shown: Iterable[AclOperation]
-        # ALL of the cluster is to create topics, too.
-        is_all = kind is not AclKind.CLUSTER or Operation.CREATE in rule.operations
+        # ALL of the cluster is to create topics, too, which one of the cluster alone doesn't say.
+        creates = Operation.CREATE in rule.operations and not rule.cluster
+        is_all = kind is not AclKind.CLUSTER or creates
         if done == OPERATIONS_ON[place] and is_all:
             shown = (AclOperation.ALL,)
         else:

@@ -90,9 +90,8 @@ def test_what_is_denied_is_denied_to_whom_it_is() -> None:
     assert "produce clicks" not in may(everybody, acl("WRITE", permission="DENY"))
     assert "consume clicks" in may(everybody, acl("WRITE", permission="DENY"))
     assert "produce clicks" in may(everybody, acl("WRITE", permission="DENY"), principal="bob")
-    everything = acl("ALL", "CLUSTER", "kafka-cluster", permission="DENY")
-    assert "create clicks" in may(everybody, everything)
-    assert "admin cluster" not in may(acl("ALTER", "CLUSTER", "kafka-cluster"), everything)
+    alter = acl("ALTER", "CLUSTER", "kafka-cluster")
+    assert "admin cluster" not in may(alter, alter._replace(permission=AclPermission.DENY))
 
 
 def test_groups_of_users_and_who_is_nobody() -> None:
@@ -115,7 +114,14 @@ def test_groups_of_users_and_who_is_nobody() -> None:
         (acl("WRITE", "GROUP"), "no WRITE of a group"),
         (acl("DESCRIBE_CONFIGS", "CLUSTER", "kafka-cluster"), "no DESCRIBE_CONFIGS of a cluster"),
         (acl("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"), "no CLUSTER_ACTION of a cluster"),
-        (acl("CREATE", "CLUSTER", "kafka-cluster", permission="DENY"), "no CREATE of a cluster"),
+        (acl("CREATE", "CLUSTER", "kafka-cluster", permission="DENY"), "can't deny to create"),
+        (acl("ALL", "CLUSTER", "kafka-cluster", permission="DENY"), "can't deny to create"),
+        (acl(principal="User:anonymous"), "User:ANONYMOUS"),
+        (acl(principal="User:hermes-internal"), "nobody here"),
+        (acl(name=""), "empty name"),
+        (acl(name="", pattern="PREFIXED"), "empty name"),
+        (acl()._replace(pattern=MATCH), "2 is not a valid AclPattern"),
+        (acl()._replace(permission=ANY), "1 is not a valid AclPermission"),
         (acl("READ", "GROUP", "x*"), "for a pattern"),
         (acl("READ", "GROUP", "/x/"), "for a pattern"),
         (acl(name="x" * 256), "up to 255"),
@@ -145,6 +151,12 @@ def test_rules_of_a_file_are_shown() -> None:
     ]
     admin = AccessRule("alice", frozenset({Operation.ADMIN}), cluster=True)
     assert [*acls_of(admin)] == [acl("ALTER", "CLUSTER", "kafka-cluster")]
+    # Topics are created all the same.
+    denied = AccessRule("alice", frozenset(Operation), allow=False, cluster=True)
+    assert {each.operation for each in acls_of(denied)} == {
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+    }
 
 
 @pytest.mark.parametrize("kind", ["TOPIC", "GROUP"])
