@@ -424,7 +424,8 @@ class ServingBroker:
             requested = Requested.decode(read_requested(self.directory.path, self.directory.files))
         except ConfigError as error:
             path = os.path.join(self.directory.path, REQUESTED_NAME)
-            raise ConfigError(error.key, error.message, source=path) from None
+            text = f"{error.message}; put back a copy of it, or move it away to go on without"
+            raise ConfigError(error.key, text, source=path) from None
         self.settings.use(replace(self.config, altered=altered, requested=requested))
 
     def _settings_changed(self) -> None:

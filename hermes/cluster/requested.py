@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred, DeferredLock
 
 from hermes.cluster.shared import Shared
 from hermes.config.requested import Change, Requested
+from hermes.coordination.kafka_topics import KAFKA_REQUESTED
 from hermes.coordination.topic_tree import TopicTree
-from hermes.errors import HermesError
+from hermes.errors import ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.storage.requested_file import write_requested
@@ -46,7 +47,7 @@ class RequestedChanges:
         if self.do_in_cluster is not None:
 
             def changed(before: bytes) -> bytes:
-                return change(Requested.decode(before)).encode()
+                return change(_of_cluster(before)).encode()
 
             await self.do_in_cluster(lambda tree: tree.change_requested(changed))
             await self._one_at_a_time.run(lambda: None)  # it is in force once it is in the file
@@ -68,7 +69,7 @@ class RequestedChanges:
                 if not data and self.now != Requested():
                     await self._hand_over(self.now.encode())
                     return
-                requested = Requested.decode(data)
+                requested = _of_cluster(data)
                 kept = self.now.encode() if self._kept is None else self._kept
                 if requested != self.now:
                     self._put_in_force(requested)
@@ -96,3 +97,14 @@ class RequestedChanges:
     def _put_in_force(self, requested: Requested) -> None:
         settings = self._shared.settings
         settings.use(replace(settings.config, requested=requested))
+
+
+def _of_cluster(data: bytes) -> Requested:
+    try:
+        return Requested.decode(data)
+    except ConfigError as error:
+        raise ConfigError(
+            "",
+            f"{KAFKA_REQUESTED}: {error.message}; put back what it held, or delete it, so that a "
+            "broker writes there what it has",
+        ) from None

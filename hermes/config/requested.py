@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hermes.config.quotas import DEFAULT, Quota, quota_of
+from hermes.config.quotas import DEFAULT, QUOTAS, Quota, quota_of
 from hermes.errors import ConfigError
 from hermes.security import AccessRule
 from hermes.security.acls import Acl, rules_of
@@ -26,13 +26,15 @@ _KEYS: Final = frozenset({"acls", "quotas"})
 
 @dataclass(frozen=True)
 class Requested:
-    """Attributes: `rules` is what the ACLs come to."""
+    """`rules`: what the ACLs come to. Raises ConfigError: there are too many of them, or quotas."""
 
     acls: frozenset[Acl] = frozenset()
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     rules: tuple[AccessRule, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if max(len(self.acls), len(self.quotas)) > MOST_ENTRIES:
+            raise _too_much()
         rules = dict.fromkeys(rule for acl in sorted(self.acls) for rule in rules_of(acl))
         object.__setattr__(self, "rules", tuple(rules))
 
@@ -40,10 +42,8 @@ class Requested:
         """Raises ConfigError: there is too much of it."""
         quotas = {name: self.quotas[name].as_given() for name in sorted(self.quotas)}
         data = json.dumps({"acls": sorted(self.acls), "quotas": quotas}).encode()
-        if max(len(self.acls), len(quotas)) > MOST_ENTRIES or len(data) > MOST_BYTES:
-            raise ConfigError(
-                "", f"there may be {MOST_ENTRIES} ACLs and quotas, in {MOST_BYTES >> 10} KiB"
-            )
+        if len(data) > MOST_BYTES:
+            raise _too_much()
         return data
 
     @classmethod
@@ -56,9 +56,15 @@ class Requested:
             if values.keys() - _KEYS:
                 raise ValueError(f"it has {', '.join(values)}")
             acls = frozenset(Acl(*each) for each in values["acls"])
-            return cls(acls, {name: Quota(**each) for name, each in values["quotas"].items()})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return cls(acls, QUOTAS.parse(values["quotas"]))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigError("", f"what was set by request can't be read: {error}") from None
+
+
+def _too_much() -> ConfigError:
+    return ConfigError(
+        "", f"there may be {MOST_ENTRIES} ACLs and quotas, in {MOST_BYTES >> 10} KiB"
+    )
 
 
 def quota_in_force(

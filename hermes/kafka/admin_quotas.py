@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hermes.config.quotas import DEFAULT, Quota
-from hermes.config.requested import Requested
+from hermes.config.requested import MOST_ENTRIES, Requested
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
@@ -128,6 +128,8 @@ async def alter_quotas(request: Any, call: Call) -> Any:
         for number, entry in enumerate(request.entries):
             await call.after_entry(number)
             try:
+                if len(changes) >= MOST_ENTRIES:
+                    raise KafkaError(Code.INVALID_REQUEST, f"More than {MOST_ENTRIES} entities")
                 principal = _principal(entry.entity, call)
                 if principal in changes:
                     raise KafkaError(Code.INVALID_REQUEST, "An entity is altered twice.")

@@ -19,7 +19,9 @@ from kafka_4 import run_tool
 from kafka_raw import KafkaConversation, parts
 from mirror_clusters import eventually
 
-from hermes.errors import CorruptEntriesError
+from hermes.errors import ConfigError, CorruptEntriesError
+from hermes.storage import FileLayer
+from hermes.storage.requested_file import write_requested
 from hermes.testing import running_broker, running_kafka
 
 ADMIN = {"principal": "anonymous", "operations": ["admin", "describe"], "cluster": True}
@@ -153,6 +155,12 @@ def test_a_damaged_file_of_them_is_named(tmp_path: Path) -> None:
     settings = {"access": [ADMIN]}
     with (
         pytest.raises(CorruptEntriesError, match=r"hermes_requested is damaged.*move it away"),
+        running_kafka(settings=settings, log_dir=tmp_path),
+    ):
+        pass
+    write_requested(str(tmp_path), b'{"later": 1}', FileLayer())
+    with (
+        pytest.raises(ConfigError, match=r"hermes_requested.*can't be read.*move it away"),
         running_kafka(settings=settings, log_dir=tmp_path),
     ):
         pass

@@ -1,11 +1,14 @@
 """What a cluster has of ACLs and quotas is in force on a broker, and in its file."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_bench import BrokerBench, log_lines
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes.cluster.requested import RequestedChanges
 from hermes.config.requested import Requested, with_acls
@@ -47,8 +50,6 @@ def kept(bench: BrokerBench) -> Requested:
 
 
 def changed(bench: BrokerBench, acl: Acl) -> None:
-    from twisted.internet.defer import Deferred
-
     done = Deferred.fromCoroutine(bench.cluster.requested.change(with_acls([acl])))
     bench.turns()
     assert done.called
@@ -107,4 +108,23 @@ def test_what_can_not_be_kept_or_read_is_said(
         requested.use(b'{"later": 1}')
         bench.turns()
         assert requested.now == kept(bench) == SOME
-        assert any("can't be read" in line for line in lines)
+        assert any("/hermes/kafka/requested: " in line and "delete it" in line for line in lines)
+
+
+def test_what_damage_in_coordination_leads_to_is_undone_by_deleting_it(bench: BrokerBench) -> None:
+    changed(bench, READ)
+    coordination = Coordination(bench.cluster.requested)
+    for damaged in (b"[" * 100_000, b'{"acls": [[2, "", 3, "User:a", "*", 3, 3]], "quotas": {}}'):
+        coordination.value = damaged
+        bench.cluster.requested.use(damaged)
+        bench.turns()
+        refused = Deferred.fromCoroutine(bench.cluster.requested.change(with_acls([])))
+        errors: list[Failure] = []
+        refused.addErrback(errors.append)
+        (error,) = errors
+        assert re.search("requested: .*can't be read.*delete it", error.getErrorMessage())
+        assert (coordination.value, bench.cluster.requested.now) == (damaged, SOME)
+        coordination.value = b""
+        bench.cluster.requested.use(b"")
+        bench.turns()
+        assert Requested.decode(coordination.value) == bench.cluster.requested.now == SOME

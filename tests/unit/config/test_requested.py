@@ -26,7 +26,20 @@ def test_it_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"x", b"[]", b"{}", b'{"acls": [[1]], "quotas": {}}', b'{"acls": [], "quotas": {}, "x": 1}'],
+    [
+        b"x",
+        b"[]",
+        b"[" * 100_000,
+        b"{}",
+        b'{"acls": [], "quotas": {}, "x": 1}',
+        b'{"acls": [[1]], "quotas": {}}',
+        b'{"acls": [[2, "", 4, "User:alice", "*", 3, 3]], "quotas": {}}',
+        b'{"acls": [[2, "clicks", 3, "User:alice", "*", 3, 1]], "quotas": {}}',
+        b'{"acls": [], "quotas": {"alice": {"bytes_in": 0}}}',
+        b'{"acls": [], "quotas": {"alice": {"bytes_in": true}}}',
+        b'{"acls": [], "quotas": {"alice": {"bytes_in": [1]}}}',
+        b'{"acls": [], "quotas": {"alice": {}}}',
+    ],
 )
 def test_what_it_does_not_know_it_does_not_read(data: bytes) -> None:
     with pytest.raises(ConfigError, match="can't be read"):
@@ -36,12 +49,23 @@ def test_what_it_does_not_know_it_does_not_read(data: bytes) -> None:
 def test_there_is_a_bound() -> None:
     acls = frozenset(READ._replace(name=f"t{n}") for n in range(MOST_ENTRIES + 1))
     with pytest.raises(ConfigError, match="2000 ACLs"):
-        Requested(acls).encode()
+        Requested(acls)
+    with pytest.raises(ConfigError, match="2000 ACLs"):
+        Requested(quotas=dict.fromkeys(map(str, range(MOST_ENTRIES + 1)), Quota(bytes_in=1)))
     long = frozenset(
         READ._replace(name=f"{n:0>250}", principal=f"User:{n:0>250}") for n in range(1500)
     )
     with pytest.raises(ConfigError, match="512 KiB"):
         Requested(long).encode()
+
+
+def test_no_rules_are_made_of_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Acl] = []
+    monkeypatch.setattr("hermes.config.requested.rules_of", lambda acl: made.append(acl) or ())
+    many = [READ._replace(name=f"t{n}") for n in range(50_000)]
+    with pytest.raises(ConfigError, match="2000 ACLs"):
+        with_acls(many)(Requested())
+    assert not made
 
 
 def test_changes() -> None:

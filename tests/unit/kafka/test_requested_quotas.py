@@ -5,8 +5,11 @@ from typing import Any
 
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer
+from kafka_raw import parts
 
 from hermes.client.kafka_asking import encoded_request
+from hermes.config.requested import MOST_ENTRIES
+from hermes.protocol.kafka_errors import Code
 
 
 def alter(bench: KafkaBench, value: float, *, remove: bool = False) -> int:
@@ -43,4 +46,19 @@ def test_it_delays_who_is_connected_until_it_is_taken_away(tmp_path: Path) -> No
     assert bench.connections.quotas.delays[delayed] == count
     assert len(answers(transport)) == 9
     connection.connectionLost()
+    bench.close()
+
+
+def test_more_than_may_be_kept_is_not_looked_at(tmp_path: Path) -> None:
+    bench = KafkaBench(tmp_path)
+    make = parts("AlterClientQuotas", 1)
+    ops = (make.OpData(key="producer_byte_rate", value=1.0, remove=False),)
+    entries = tuple(
+        make.EntryData(entity=(make.EntityData(entity_type="user", entity_name=f"u{n}"),), ops=ops)
+        for n in range(MOST_ENTRIES + 2)
+    )
+    answer = bench.ask("AlterClientQuotas", 1, entries=entries, validate_only=False)
+    codes = [each.error_code.value for each in answer.entries]
+    assert codes == [Code.NONE] * MOST_ENTRIES + [Code.INVALID_REQUEST] * 2
+    assert len(bench.settings.config.requested.quotas) == MOST_ENTRIES
     bench.close()
