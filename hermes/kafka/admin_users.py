@@ -122,12 +122,13 @@ async def alter_users(request: Any, call: Call) -> Any:
         if good:
             faults |= await call.server.in_thread(_changed, path, good)
             done = [quoted(each.name) for each in good if each.name not in faults]
-            call.server.shared.lines.info(
-                "users",
-                "{client} changed the passwords of {users}",
-                client=call.client,
-                users=", ".join(done[:3]) + (" and others" if len(done) > 3 else ""),
-            )
+            if done:
+                call.server.shared.lines.info(
+                    "users",
+                    "{client} changed the passwords of {users}",
+                    client=call.client,
+                    users=", ".join(done[:3]) + (" and others" if len(done) > 3 else ""),
+                )
     except HermesError as error:
         code = Code.KAFKA_STORAGE_ERROR if isinstance(error, ConfigError) else code_of(error)
         faults = {name: KafkaError(code, str(error)) for name in counts} | faults
@@ -145,7 +146,7 @@ async def alter_users(request: Any, call: Call) -> Any:
 
 def _fault_of(asked: Any, *, is_deletion: bool) -> KafkaError | None:
     """What is wrong with a change, in Kafka's words; whether there is such a user comes later."""
-    from hermes.security.passwords import KEY_BYTES, LEAST_SALT_BYTES
+    from hermes.security.passwords import KEY_BYTES, LEAST_SALT_BYTES, MOST_SALT_BYTES
 
     mechanism, text = _MECHANISMS.get(asked.mechanism), ""
     if not asked.name:
@@ -158,8 +159,8 @@ def _fault_of(asked: Any, *, is_deletion: bool) -> KafkaError | None:
         text = "Too few iterations"
     elif asked.iterations > _MOST:
         text = "Too many iterations"
-    elif len(asked.salt) < LEAST_SALT_BYTES:
-        text = f"A salt has {LEAST_SALT_BYTES} bytes or more"
+    elif not LEAST_SALT_BYTES <= len(asked.salt) <= MOST_SALT_BYTES:
+        text = f"A salt has {LEAST_SALT_BYTES} to {MOST_SALT_BYTES} bytes"
     elif len(asked.salted_password) != KEY_BYTES[mechanism]:
         text = f"A salted password of {mechanism} has {KEY_BYTES[mechanism]} bytes"
     return KafkaError(Code.UNACCEPTABLE_CREDENTIAL, text) if text else None

@@ -10,6 +10,7 @@ from typing import Final
 
 from hermes.errors import ConfigError
 from hermes.interfaces import Disguise, IAuthenticator, User, Verifier
+from hermes.security.principals import is_user_name
 
 #: What a broker takes, the one that Hermes' clients use first.
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -23,6 +24,8 @@ MOST_ITERATIONS: Final = 1_000_000
 
 LEAST_ITERATIONS: Final = 4096
 LEAST_SALT_BYTES: Final = 12
+#: Those of names that nobody has are as long as users' are.
+MOST_SALT_BYTES: Final = 64
 KEY_BYTES: Final = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 
 _SALT_BYTES: Final = 16
@@ -127,8 +130,11 @@ def verify_password(authenticator: IAuthenticator, name: str, password: str) -> 
     Raises:
         Exception: what the authenticator raises when users can't be looked up now.
     """
-    found = authenticator.find(name)
-    expected, is_real = verifier_of(found, authenticator.disguise(), name, MECHANISMS[0])
+    found = authenticator.find(name) if is_user_name(name) else None
+    verifiers = () if found is None else found.verifiers
+    known = [each.mechanism for each in verifiers]
+    mechanism = known[0] if len(known) == 1 else MECHANISMS[0]
+    expected, is_real = verifier_of(found, authenticator.disguise(), name, mechanism)
     try:
         given = make_verifier(password, expected.mechanism, expected.iterations, salt=expected.salt)
     except ConfigError:

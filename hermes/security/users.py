@@ -31,6 +31,7 @@ from hermes.security.passwords import (
     LEAST_SALT_BYTES,
     MECHANISMS,
     MOST_ITERATIONS,
+    MOST_SALT_BYTES,
     make_verifier,
 )
 from hermes.security.principals import check_user_name, is_user_name
@@ -42,7 +43,6 @@ _HEADING: Final = (
 _SECRET: Final = "secret="
 _GROUPS: Final = "groups="
 _SECRET_BYTES: Final = 32
-_MOST_SALT_BYTES: Final = 32
 
 
 @implementer(IAuthenticator)
@@ -209,7 +209,7 @@ class Users:
         found: Disguise | None = self.__dict__.get("_made_disguise")
         if found is None:
             kinds = Counter(
-                (each.iterations, min(len(each.salt), _MOST_SALT_BYTES))
+                (each.iterations, min(len(each.salt), MOST_SALT_BYTES))
                 for user in self.by_name.values()
                 for each in user.verifiers
             )

@@ -49,8 +49,12 @@ def read_users(path: Path, secret: bytes | None = None) -> tuple[Users, _State]:
             "users_file", f"can't read {path}: {error.strerror}; hermes users add makes one"
         ) from None
     if len(content) > _MOST_BYTES:
-        raise ConfigError("users_file", f"{path} is larger than {_MOST_BYTES >> 20} MiB")
+        raise _too_large(path)
     return Users.parse(content, str(path), secret), _state(found)
+
+
+def _too_large(path: str | Path) -> ConfigError:
+    return ConfigError("users_file", f"{path} can have up to {_MOST_BYTES >> 20} MiB")
 
 
 def _state(found: os.stat_result) -> _State:
@@ -148,7 +152,10 @@ def change_users_file(
             is_new = may_create and not os.path.lexists(target)
             users = Users.none() if is_new else read_users(target)[0]
             changed = change(users)
-            _replace(target, changed.encode(), None if is_new else os.stat(target))
+            content = changed.encode()
+            if len(content) > _MOST_BYTES:  # nobody could read it again
+                raise _too_large(path)
+            _replace(target, content, None if is_new else os.stat(target))
             return changed
     except OSError as error:
         raise ConfigError("users_file", f"can't write {path}: {error.strerror}") from None

@@ -110,6 +110,16 @@ def test_a_change_that_is_refused_changes_nothing(path: Path) -> None:
     assert path.stat() == before
 
 
+def test_no_file_is_written_that_could_not_be_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+    monkeypatch.setattr("hermes.security.users_file._MOST_BYTES", len(before) + 100)
+    with pytest.raises(ConfigError, match="can have up to"):
+        change_users_file(path, lambda users: users.with_user("b" * 200, None))
+    assert path.read_bytes() == before
+
+
 def test_there_must_be_a_file_unless_one_may_be_made(path: Path) -> None:
     with pytest.raises(ConfigError, match="can't read"):
         change_users_file(path.with_name("others"), lambda users: users)
