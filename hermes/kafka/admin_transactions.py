@@ -5,8 +5,9 @@ from typing import Any, Final
 
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
+from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
-from hermes.regex import compile_java
+from hermes.regex import JavaPattern
 from hermes.security import Operation
 
 #: An answer has no more producers than a log may know: each takes memory until it is sent.
@@ -71,12 +72,14 @@ def _producers(call: Call, topic: str, number: int) -> tuple[Any, ...]:
     )
 
 
-def list_transactions(request: Any, call: Call) -> Any:
+async def list_transactions(request: Any, call: Call) -> Any:
     code = Code.NONE
     pattern = getattr(request, "transactional_id_pattern", None)
     if pattern:
         try:
-            compile_java(pattern)
+            if len(pattern) > LONGEST_REGEX:
+                raise ValueError(f"it has more than {LONGEST_REGEX} characters")
+            await call.server.look_up(JavaPattern, pattern)
         except ValueError:
             code = Code.INVALID_REGULAR_EXPRESSION
     unknown = [each for each in dict.fromkeys(request.state_filters) if each not in _STATES]

@@ -18,6 +18,7 @@ from hermes.groups.consumer_values import (
 from hermes.kafka.classic_groups import LONGEST_ID, may_use, milliseconds
 from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call
 from hermes.kafka.group_admin import group_operations
+from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import Operation, Resource
 
@@ -25,10 +26,9 @@ from hermes.security import Operation, Resource
 _NAMES_ITSELF: Final = 1
 #: What a member of a consumer group is, as ConsumerGroupDescribe has it; 0 is one of a mixed group.
 _MEMBER_TYPE: Final = 1
-#: More topics, partitions and longer expressions than any member has.
+#: More topics and partitions than any member has.
 _MOST_TOPICS: Final = 10_000
 _MOST_PARTITIONS: Final = 50_000
-_LONGEST_REGEX: Final = 4_096
 
 
 # -- heartbeats ---------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _check(request: Any, call: Call) -> None:
         raise _invalid("MemberEpoch is invalid.")
     has_too_much = len(request.subscribed_topic_names or ()) > _MOST_TOPICS
     has_too_much |= sum(len(each.partitions) for each in owned or ()) > _MOST_PARTITIONS
-    if has_too_much or len(regex or "") > _LONGEST_REGEX:
+    if has_too_much or len(regex or "") > LONGEST_REGEX:
         raise _invalid("A member can't have so much.")
     if epoch not in (LEAVES, STATIC_LEAVE):
         _check_assignor(request, call)

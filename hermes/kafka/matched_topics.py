@@ -16,6 +16,9 @@ from hermes.security import Operation
 from hermes.server.clients import Client
 from hermes.server.refusals import Refusals
 
+#: No client's expression is longer: what it takes to compile one grows with it.
+LONGEST_REGEX: Final = 4096
+
 #: So many answers are remembered.
 _MOST_KNOWN: Final = 64
 

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from hermes.client.kafka_asking import encoded_request
 from hermes.kafka.admission import LIMIT_BYTES
+from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.records import Record, encode_batch
 
@@ -54,6 +55,13 @@ def test_what_is_named_often_is_told_once_or_within_bounds(bench: KafkaBench) ->
     (fetched,) = ask(bench, "Fetch", 11, max_wait=0, min_bytes=0, topics=named).responses
     told = [(each.partition_index, each.error_code.value) for each in fetched.partitions]
     assert told == [(0, Code.OFFSET_OUT_OF_RANGE), (1, Code.NONE)]  # the last one counts
+
+
+def test_an_expression_is_as_long_as_it_may_be(bench: KafkaBench) -> None:
+    wanted = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1}
+    for length, code in ((LONGEST_REGEX, 0), (LONGEST_REGEX + 1, 128)):
+        asked = {**wanted, "transactional_id_pattern": "a" * length}
+        assert ask(bench, "ListTransactions", 2, **asked).error_code == code
 
 
 def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaBench) -> None:
