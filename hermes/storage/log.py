@@ -646,6 +646,7 @@ class Log:
     def delete(self) -> int:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
 
+        One that has other copies goes from its end, since what is left may be a copy's beginning.
         Slices that are held stay readable until they are released. The caller syncs the parent
         directory. Returns how many bytes of messages were deleted. Raises StorageError: a file or
         the directory can't be deleted (files that aren't ours are left alone, and with them the
@@ -655,7 +656,7 @@ class Log:
         try:
             for each in self.state.sidecars:
                 each.forget()
-            self.state.directory.delete()
+            self.state.directory.delete(from_end=not self.state.is_sole_copy)
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"
             raise storage_error(what, error) from error

@@ -109,16 +109,18 @@ class LogDirectory:
         with self._delete_lock:
             self._removed.clear()
 
-    def delete(self) -> None:
+    def delete(self, *, from_end: bool = False) -> None:
         """Delete the log's files, oldest segment first, and the directory: a crash leaves a log.
 
         Files that aren't ours are left alone, and with them the directory. Raises OSError:
         something can't be deleted, or it isn't the directory that was opened.
+
+        `from_end`: the newest first, so that a crash leaves the log's beginning.
         """
         with self._delete_lock:
-            self._delete()
+            self._delete(from_end)
 
-    def _delete(self) -> None:
+    def _delete(self, from_end: bool) -> None:
         try:
             current = self.current_identity()
         except FileNotFoundError:
@@ -126,7 +128,7 @@ class LogDirectory:
         if self.identity not in (None, current):
             text = "it is not the directory that was opened; nothing was deleted"
             raise OSError(ESTALE, text, self.path)
-        for name in self._own_files():
+        for name in self._own_files(from_end):
             self._files.unlink(os.path.join(self.path, name))
             if name.endswith(self._format.suffix):
                 self._files.fsync_directory(self.path)
@@ -135,10 +137,10 @@ class LogDirectory:
         else:
             self._files.rmdir(self.path)
 
-    def _own_files(self) -> list[str]:
+    def _own_files(self, from_end: bool) -> list[str]:
         names, kind = self._files.listdir(self.path), self._format
         parsed = [
-            (base, suffix not in BESIDE[kind.suffix], name)
+            (-base if from_end else base, suffix not in BESIDE[kind.suffix], name)
             for name in names
             for base, suffix in [parse_segment_name(name, kind.suffix) or (-1, "")]
             if suffix

@@ -95,7 +95,13 @@ class LogOpening:
     def _recovery(self, now_ms: int, known_end: int = 0) -> TailRecovery:
         state = self._state
         return TailRecovery(
-            state.files, state.descriptors, state.settings, now_ms, self._end_for, known_end
+            state.files,
+            state.descriptors,
+            state.settings,
+            now_ms,
+            self._end_for,
+            known_end,
+            until_damage=not state.is_sole_copy,
         )
 
     def _end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:

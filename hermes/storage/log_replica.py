@@ -17,7 +17,7 @@ from hermes.storage.log_opening import LogOpening
 from hermes.storage.log_state import LogState
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import FlushedEnd, HighWatermark, LogView
+from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
 from hermes.storage.sidecar import FormatSidecar
 
 
@@ -187,9 +187,11 @@ class LogReplica:
                 view, tail = state.view, state.tail
                 if offset < tail.end:
                     raise OffsetOutOfRangeError(offset, tail.end, tail.end)
-                self._begin_again(offset)
-            state.retire(view.segments)
-            state.directory.remove(view.segments)
+                # One that begins there is empty, and has the name of what would stand in for it.
+                removed = view.segments[:-1] if view.bases[-1] == offset else view.segments
+                self._begin_again(offset, removed)
+            state.retire(removed)
+            state.directory.remove(removed)
             flush(state)
             try:
                 self._sidecar.restarted(offset, state.current_view)
@@ -197,14 +199,18 @@ class LogReplica:
                 raise storage_error(f"{state.name}: begin at offset {offset}", error) from error
         self._deletion.delete_removed()
 
-    def _begin_again(self, offset: int) -> None:
-        """Under the lock: let an empty segment at an offset stand in for all."""
+    def _begin_again(self, offset: int, removed: Sequence[Segment]) -> None:
+        """Under the lock: let an empty segment at an offset be all there is."""
         state, tail = self._state, self._state.tail
-        before, tail.end = tail.end, offset
-        try:
-            stand_in = tail.replace(state.view.segments)
-        except OSError as error:
-            tail.end = before
-            raise storage_error(f"{state.name}: begin an empty segment", error) from error
+        left = state.view.segments[len(removed) :]
+        if left:
+            tail.forget(removed)
+        else:
+            before, tail.end = tail.end, offset
+            try:
+                left = (tail.replace(removed),)
+            except OSError as error:
+                tail.end = before
+                raise storage_error(f"{state.name}: begin an empty segment", error) from error
         state.openings += 1
-        state.view = LogView.of((stand_in,), FlushedEnd(offset), HighWatermark(offset))
+        state.view = LogView.of(left, FlushedEnd(offset), HighWatermark(offset))

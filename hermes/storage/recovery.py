@@ -72,6 +72,8 @@ class TailRecovery:
         end_for: says where the log must end, if that is before where it could: given where the
             scan began, where it could end, and the bad ranges.
         known_end: up to where complete segments are on disk, besides what their indexes say.
+        until_damage: whether nothing is kept that follows damage in a tail that a stop has left:
+            other copies have it.
     """
 
     def __init__(
@@ -82,7 +84,10 @@ class TailRecovery:
         now_ms: int,
         end_for: Callable[[int, int, Sequence[tuple[int, int]]], int] | None = None,
         known_end: int = 0,
+        *,
+        until_damage: bool = False,
     ) -> None:
+        self._until_damage = until_damage
         self._end_for = end_for
         self._known_end = known_end
         self._files = files
@@ -101,7 +106,7 @@ class TailRecovery:
         Returns:
             (the segments that remain, what was found).
         """
-        return self._recover(parts, None, None)
+        return self._recover(parts, None, None, until_damage=self._until_damage)
 
     def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
         """Count the segments before the tail that need not be scanned, where names say nothing.

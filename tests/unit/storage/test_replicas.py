@@ -275,6 +275,17 @@ def test_a_log_begins_again_elsewhere(tmp_path: Path, offset: int) -> None:
     assert [each.offset for each in read_records(again)] == [offset + 5]
 
 
+def test_a_log_begins_again_where_an_empty_segment_does_already(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    bases = sorted(int(each.stem) for each in (tmp_path / "k-0").glob("*.log"))
+    log.replica.cut_to(bases[-1], NOW_MS)
+    log.replica.restart_at(log.end_offset)
+    place(log, batch(1), log.end_offset)
+    log.flush()
+    assert (log.earliest, log.end_offset) == (bases[-1], bases[-1] + 1)
+    assert [each.name for each in (tmp_path / "k-0").glob("*.log")] == [f"{bases[-1]:020d}.log"]
+
+
 def test_a_log_does_not_begin_again_before_its_end(tmp_path: Path) -> None:
     log = follower(tmp_path / "k-0")
     with pytest.raises(OffsetOutOfRangeError):
@@ -381,3 +392,65 @@ def test_what_a_killed_process_left_in_a_new_directory_is_on_disk_once_it_counts
     log = opened()
     assert log.flushed_end == 2
     assert "h-0" in files.after_power_loss(None).listdir("/data")
+
+
+def opened_again(files: MemoryFiles) -> Log:
+    """A log with other copies after a stop."""
+    log = Log("k", 0, "/data/k-0", settings(200), files, log_format=KAFKA, topic_id=TOPIC_ID)
+    log.is_sole_copy = False
+    log.open(clean=False, now_ms=NOW_MS)
+    return log
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+def written() -> MemoryFiles:
+    """A log of ten messages in segments, flushed."""
+    files = MemoryFiles("/data")
+    files.mkdir("/data/k-0")
+    log = opened_again(files)
+    for number in range(10):
+        place(log, batch(number), number)
+    log.flush()
+    return files
+
+
+def test_nothing_is_kept_beyond_damage_that_other_copies_can_fill() -> None:
+    files = MemoryFiles("/data")
+    files.mkdir("/data/k-0")
+    log = opened_again(files)
+    log.settings = settings(1 << 20)
+    for number in range(10):
+        place(log, batch(number), number)
+    (path,) = (f"/data/k-0/{each}" for each in files.listdir("/data/k-0") if each.endswith(".log"))
+    files.pwrite(files.open_append(path), bytes(20), 4 * len(batch(0)) + 30)
+    log = opened_again(files)
+    assert log.end_offset == 4
+    assert len(batches_in(appended_in(log))) == 4
+
+
+def appended_in(log: Log) -> bytes:
+    with log.replica.read_appended(0, 1 << 20) as part:
+        return log.files.pread(part.fileno(), part.length, part.position)
+
+
+def test_of_a_copy_whose_deletion_is_cut_short_its_beginning_is_left() -> None:
+    files = written()
+    log = opened_again(files)
+    unlink, seen = files.unlink, list[str]()
+
+    def killed_at_the_second(path: str) -> None:
+        seen.extend([path] if path.endswith(".log") else [])
+        if len(seen) == 2:
+            raise KilledError
+        unlink(path)
+
+    files.unlink = killed_at_the_second  # type: ignore[method-assign]
+    with pytest.raises(KilledError):
+        log.delete()
+    files.unlink = unlink  # type: ignore[method-assign]
+    log = opened_again(files)
+    assert log.earliest == 0
+    assert 0 < log.end_offset < 10
