@@ -155,17 +155,19 @@ def _meant(kind: AclKind, operation: AclOperation) -> Operation:
 
 
 def _cluster_rules(principal: str, operation: AclOperation, allow: bool) -> Sequence[AccessRule]:
+    if not allow and operation is not AclOperation.DESCRIBE:
+        # Else a request could lock out those who administer by broker.yaml, and other brokers. And
+        # in Kafka a topic is created by whoever may create it, whatever is denied of the cluster.
+        raise ValueError(
+            "of the cluster only DESCRIBE can be denied: delete the ACLs that allow the rest, or "
+            "deny CREATE of topics"
+        )
     if operation is AclOperation.IDEMPOTENT_WRITE:
         return ()
     create = AccessRule(principal, frozenset((Operation.CREATE,)), topic=EVERYTHING)
-    if operation in (AclOperation.CREATE, AclOperation.ALL):
-        if not allow:  # in Kafka that leaves those alone who may create the very topic
-            raise ValueError(
-                "access rules can't deny to create by the cluster: deny ALTER and DESCRIBE of it, "
-                "and CREATE of topics"
-            )
-        if operation is AclOperation.CREATE:
-            return (create,)
+    if operation is AclOperation.CREATE:
+        return (create,)
+    if operation is AclOperation.ALL:
         every = OPERATIONS_ON[ResourceKind.CLUSTER]
         return create, AccessRule(principal, every, cluster=True)
     meant = frozenset((_meant(AclKind.CLUSTER, operation),))

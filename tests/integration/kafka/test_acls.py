@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 from kafka_4 import run_tool
 from kafka_raw import KafkaConversation, parts
+from kazoo.client import KazooClient
 from mirror_clusters import eventually
 
 from hermes.errors import ConfigError, CorruptEntriesError
@@ -187,3 +188,48 @@ def test_all_brokers_of_a_cluster_have_them(tmp_path: Path) -> None:
             for each in (one, two):
                 client = AdminClient({"bootstrap.servers": each.bootstrap_servers})
                 eventually(lambda c=client: wanted <= shown(c), "both ACLs")
+
+            # Both at a time: none is lost.
+            some = [
+                (admin, binding(AclOperation.READ, f"{place}-{n}", "User:bob"))
+                for n in range(10)
+                for place, admin in enumerate((first, second))
+            ]
+            asked = [admin.create_acls([each]) for admin, each in some]
+            for each in asked:
+                for done in each.values():
+                    done.result(SECONDS)
+            bobs = {f"User:bob READ {each.name}" for _, each in some}
+            for client in (first, second):
+                eventually(lambda c=client: bobs <= shown(c), "all of both")
+            _check_what_is_in_coordination(one.zookeeper_connect, first, second)
+
+
+def _check_what_is_in_coordination(connect: str, first: AdminClient, second: AdminClient) -> None:
+    """Damage there changes no rules; deleted, it is written anew; and it may be emptied."""
+    node, before = "/hermes/kafka/requested", shown(first)
+    client = KazooClient(connect, timeout=30)
+    client.start(SECONDS)
+    try:
+        client.set(node, b'{"acls": [')
+        for each in (first, second):
+            with pytest.raises(KafkaException, match=r"requested: .*can't be read.*delete it"):
+                make(each, binding(AclOperation.READ, "more", "User:bob"))
+            assert shown(each) == before
+        client.delete(node)
+        eventually(lambda: client.exists(node), "a broker writes it")
+        make(second, binding(AclOperation.READ, "more", "User:bob"))
+        eventually(lambda: shown(first) == {*before, "User:bob READ more"}, "all of them")
+        lock_out = AclBinding(
+            *(ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL),
+            *("User:*", "*", AclOperation.ALTER, AclPermissionType.DENY),
+        )
+        with pytest.raises(KafkaException, match="only DESCRIBE can be denied"):
+            make(first, lock_out)
+        client.set(node, b'{"acls": [], "quotas": {}}')
+        for each in (first, second):
+            eventually(lambda c=each: not any("bob" in acl for acl in shown(c)), "none is left")
+        make(second, binding(AclOperation.READ, "in", "User:bob"))
+    finally:
+        client.stop()
+        client.close()
