@@ -209,6 +209,16 @@ def test_a_wrong_password_is_the_connections_last(bench: KafkaBench, message: by
     assert not any("wonder" in line for line in lines)
 
 
+def test_who_gave_a_password_as_it_is_ends_with_its_user(bench: KafkaBench) -> None:
+    guest = PlainGuest(bench)
+    assert guest.tell(b"\0alice\0wonder").error_code == 0
+    authentication = bench.connections.authentication
+    authentication.authenticator.users = USERS.without("alice")  # type: ignore[union-attr]
+    authentication.refresh()
+    bench.turns()
+    assert guest.transport.disconnecting
+
+
 def test_a_password_as_it_is_comes_raw_after_an_old_handshake(bench: KafkaBench) -> None:
     guest = PlainGuest(bench)
     guest.ask("SaslHandshake", 0, mechanism="PLAIN")
