@@ -85,7 +85,7 @@ def find_format(
             # Of a topic that Kafka has made, the settings may say 0.7.
             if is_left_of_deletion(directory, files) or (is_kafkas and is_unused(directory, files)):
                 return FoundFormat(None, None, mended)
-            if is_kafkas and may_lack_id(directory, files):
+            if may_lack_id(directory, files):
                 return FoundFormat(KAFKA, _made_id(directory, files), mended)
     except OSError as error:
         return FoundFormat(KAFKA if is_kafka else wanted, None, mended, error)

@@ -26,8 +26,10 @@ from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory, LogSlice
-from hermes.storage.checkpoints import read_topic_id
-from hermes.storage.files import FEW_BYTES
+from hermes.storage.checkpoints import Checkpoints, read_topic_id
+from hermes.storage.files import FEW_BYTES, FileLayer
+from hermes.storage.formats import find_format
+from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_format import KAFKA
 
 
@@ -490,3 +492,17 @@ def test_a_batch_that_the_power_has_torn_is_not_there_for_its_producer(tmp_path:
         assert last == {7: 0, 8: 0}
     for each in logs:
         each.close()
+
+
+def test_what_the_power_left_of_a_partition_is_kafkas_whatever_its_settings_say(
+    tmp_path: Path,
+) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    append_values(log, b"a")
+    for name in os.listdir(tmp_path / "k-0"):
+        if not name.endswith(".log"):
+            (tmp_path / "k-0" / name).unlink()
+    files = FileLayer()
+    found = find_format(str(tmp_path / "k-0"), KAFKA_0_7, files, Checkpoints(str(tmp_path), files))
+    assert found.format is KAFKA
+    assert found.topic_id is not None
