@@ -3,10 +3,10 @@
 Some rules stand in for each other: broken alone none of 400 to 700 seeds needed them, and tests of
 `tests/unit/replication` hold them. That only the registered life of a follower counts, and what a
 former one had doesn't, matters where whose copy is lost doesn't begin an epoch, and the other way
-round: `nothing_forgotten` breaks all of them. That a fetch of another epoch isn't served: the epoch
-of its last batch is compared, too. That a leader answers only while it is confirmed bounds how old
-an answer is, and never makes one wrong. That a copy which can't be told to be the same before the
-leader's start begins anew: it takes a deletion up to just where such a copy ends.
+round. That a fetch of another epoch isn't served: the epoch of its last batch is compared, too.
+That a leader answers only while it is confirmed bounds how old an answer is, and never makes one
+wrong. That a copy which can't be told to be the same before the leader's start begins anew: it
+takes a deletion up to just where such a copy ends.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from hermes.protocol.record_batches import HEADER_BYTES, decode_header
 from hermes.replication import following, moving, replica, state
 from hermes.replication.electing import Electing
 from hermes.replication.following import Cut, Following
-from hermes.replication.leading import Leading, Progress
+from hermes.replication.leading import Leading
 from hermes.replication.messages import Diverging, LogEnds, Records
 from hermes.replication.replica import Replica
 
@@ -114,13 +114,6 @@ _mutation(
     "Who is cutting its log doesn't become leader",
     (Replica, "answered", _answered_while_leading),
 )
-_judge = Leading.judge
-
-
-def _judge_by_offset(self: Any, fetch: Any, life: Any, ends: LogEnds, epochs: Any) -> Any:
-    found = _judge(self, fetch, life, ends, epochs)
-    is_same = isinstance(found, following.StartsLater) and fetch.offset == ends.start
-    return None if is_same else found
 
 
 def _unchecked(data: Any, end: int, last_epoch: int, epoch: int) -> Any:
@@ -166,26 +159,6 @@ _mutation(
     "Who is being taken in counts from then on",
     (Leading, "largest_isr", property(lambda self: self.state.isr)),
 )
-_fetched = Leading.fetched
-
-
-def _fetched_by_any_life(self: Any, fetch: Any, end: int, now: float) -> None:
-    known = self.followers.get(fetch.broker_id)
-    if known is not None:
-        known.life = fetch.life
-    _fetched(self, fetch, end, now)
-
-
-def _refusal_of_any_life(self: Any, fetch: Any, life: Any) -> Any:
-    return _refusal_of(self, fetch, fetch.life)
-
-
-def _join_in_any_life(self: Any, follower: int, lives: Any, now: float) -> bool:
-    known: Progress | None = self.followers.get(follower)
-    return known is not None and self._has_all_committed(known)
-
-
-_refusal_of = Leading._refusal_of
 _mutation(
     "too_few",
     10,
@@ -281,18 +254,9 @@ _mutation(
     (Replica, "_close_epoch", _close_silently),
 )
 _mutation(
-    "nothing_forgotten",
-    3000,
-    "What a copy had that is lost counts no more, by its life and by an epoch of its own",
-    (replica, "forfeited", _forfeited_in_place),
-    (Leading, "fetched", _fetched_by_any_life),
-    (Leading, "_refusal_of", _refusal_of_any_life),
-    (Leading, "_may_join", _join_in_any_life),
-)
-_mutation(
     "nothing_forgotten_of_moves",
     300,
-    "The same, where a copy goes by a move",
+    "What a copy had that goes by a move counts no more, by an epoch of its own",
     (moving, "moved", _moved_in_place),
     (replica, "forfeited", _forfeited_in_place),
     (Leading, "learned", lambda self, found: setattr(self, "state", found)),
