@@ -50,7 +50,7 @@ FIXED: Final = _table(
     ),
     Family(
         "hermes_authentications_total", "counter",
-        "Authentication attempts by mechanism (`password`: in clear, by HTTP or digest).",
+        "Authentication attempts by mechanism (`password`: in clear, by HTTP, digest or PLAIN).",
         ("mechanism", "result"),
     ),
     Family(

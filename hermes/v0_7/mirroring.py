@@ -257,7 +257,8 @@ def _begin_sources(logs: Sequence[Log]) -> _Refused:
 
 
 def _append(partition: Partition, wanted: MirroredSet, check: Any) -> int | None:
-    flags = wanted.flags & ~SourceFlags.RECORDS
+    # By int: an enumeration's complement has no bits but the known ones, and others are refused.
+    flags = wanted.flags & ~int(SourceFlags.RECORDS)
     span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, flags)
     if isinstance(check, BatchCheck):
         done = partition.append_batches(check.headers, wanted.message_set, check.rules, span=span)

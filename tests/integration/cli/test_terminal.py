@@ -5,6 +5,9 @@ import pty
 import select
 
 import pytest
+from storage_logs import write_segment
+
+from hermes.protocol import encode_message_set
 
 
 @pytest.fixture
@@ -62,15 +65,19 @@ def test_checking_shows_progress(hermes, topic, terminal, broker):
 PAYLOAD = b"\x1b]0;pwned\x07 \xe2\x80\xaetxt \xff"
 
 
-def test_payloads_and_names_obey_no_terminal_and_are_exact_in_a_pipe(hermes, broker, terminal):
-    topic = "\u202eevil\u200b"
-    hermes("produce", "-t", topic, stdin=PAYLOAD + b"\n")
-    assert hermes("consume", "-t", topic, "-e").stdout == PAYLOAD + b"\n"
+def test_payloads_and_names_obey_no_terminal_and_are_exact_in_a_pipe(
+    hermes, start_broker, terminal, tmp_path
+):
+    topic = "\u202eevil\u200b"  # as an older version has let it be made
+    logs = tmp_path / "logs"
+    write_segment(logs, encode_message_set([PAYLOAD]), partition=f"{topic}-0")
+    at = ("-b", f"127.0.0.1:{start_broker(log_dir=str(logs)).port}")
+    assert hermes("consume", *at, "-t", topic, "-e").stdout == PAYLOAD + b"\n"
     device, shown = terminal
     for arguments in (
-        ("consume", "-t", topic, "-e", "-q"),
-        ("consume", "-t", topic, "-e", "-q", "-f", "%t: %s\\n"),
-        ("topics", "list"),
+        ("consume", *at, "-t", topic, "-e", "-q"),
+        ("consume", *at, "-t", topic, "-e", "-q", "-f", "%t: %s\\n"),
+        ("topics", "list", *at),
     ):
         hermes.start(*arguments, stdout=device).communicate(timeout=60)
     text = shown()

@@ -113,7 +113,7 @@ def test_what_no_mirror_can_mean_is_refused(
             MirroredSet("wrong", 0, A, 5, 4, 0, b""),
             MirroredSet("wrong", 0, A, 5, 5, 0, data),
             MirroredSet("wrong", 0, A, -1, 5, 0, data),
-            MirroredSet("wrong", 0, A, 0, size, 64, data),
+            MirroredSet("wrong", 0, A, 0, size, 128, data),
             MirroredSet("wrong", 0, A, 0, 100, 0, data[:-1]),
             MirroredSet("wrong", -1, A, 0, size, 0, data),
             MirroredSet("wrong", 3, A, 0, size, 0, data),

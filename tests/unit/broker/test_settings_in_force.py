@@ -67,7 +67,7 @@ MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
     ),
     "quotas": (
         {"nobody": {"requests": 5}},
-        lambda run: list(run.connections.quotas._quotas),
+        lambda run: list(run.connections.quotas._used[0]),
         ["nobody"],
     ),
     "access": (
