@@ -5,7 +5,7 @@ In the order of a reading:
     pipeline        a mirror
     planning, planning_queries
                     where a claim's messages go and where it begins, and what is asked for that
-    mirror_source, sole_reader, fetchers
+    mirror_source, whole_source, sole_reader, fetchers
                     who of the group reads what, or who reads all without one; a thread for each
                     broker that is read
     source_claim, source_stream

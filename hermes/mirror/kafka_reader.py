@@ -1,33 +1,24 @@
 """Reads a source by Kafka's protocol: one process claims all partitions of the topics.
 
-It takes the place of the group's membership. How far it is, it commits as a group without members,
-as consumers that assign themselves their partitions do: Kafka's tools show it like any other.
+How far it is, it commits as a group without members, as consumers that assign themselves their
+partitions do: Kafka's tools show it like any other.
 """
 
-import math
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from hermes.client.groups.config import ConsumerConfig
-from hermes.client.groups.fetchers import FetchThread, MakeFetcher
 from hermes.client.groups.streams import Claim
-from hermes.client.metrics import ConsumerCounters
 from hermes.coordination.layout import BrokerPartition
-from hermes.coordination.sessions import Lease
-from hermes.coordination.topic_filters import TopicFilter
 from hermes.errors import BrokerUnavailableError, HermesError
-from hermes.mirror.figures import Problems
 from hermes.mirror.kafka_cluster import (
     ClusterLook,
     KafkaCluster,
     check,
     kafka_partition,
 )
-from hermes.mirror.source_claim import SourceClaim
-from hermes.mirror.source_stream import SourceStream
+from hermes.mirror.whole_source import Reading, WholeSource
 
 _LOOK_SECONDS: Final = 5.0
 _COMMIT_SECONDS: Final = 1.0
@@ -35,53 +26,18 @@ _COMMIT_SECONDS: Final = 1.0
 _Place = tuple[str, int]
 
 
-class KafkaReader:
-    """Claims every partition of the topics that are chosen.
+class KafkaReader(WholeSource[_Place]):
+    """Reads a cluster by Kafka's protocol."""
 
-    Args:
-        make_claim: called as `SourceClaim` without its first three arguments.
-    """
-
-    def __init__(
-        self,
-        source: str,
-        group: str,
-        cluster: KafkaCluster,
-        topics: TopicFilter,
-        config: ConsumerConfig,
-        stream: SourceStream,
-        make_claim: Callable[..., SourceClaim],
-        make_fetcher: MakeFetcher,
-        problems: Problems,
-    ) -> None:
-        self._what = f"source {source}"
+    def __init__(self, source: str, group: str, cluster: KafkaCluster, reading: Reading) -> None:
+        super().__init__(source, reading)
         self._group = group
         self._cluster = cluster
-        self._topics = topics
-        self._config = config
-        self._stream = stream
-        self._make_claim = make_claim
-        self._make_fetcher = make_fetcher
-        self._problems = problems
-        self._lease = Lease(0)
-        self._lease.until = math.inf
         self._look = ClusterLook("", {}, {})
         self._topic_ids: dict[str, UUID] = {}
-        self._claims: dict[_Place, SourceClaim] = {}
         self._committed: dict[_Place, int] = {}
-        self._fetchers: dict[int, FetchThread] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"hermes-{self._what}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake_fetchers(self) -> None:
-        for fetcher in list(self._fetchers.values()):
-            fetcher.wake()
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
-        """The partitions of a topic; empty where it isn't known (yet)."""
         found = self._look.topics.get(topic)
         return set() if found is None else {kafka_partition(each) for each in found.leaders}
 
@@ -89,20 +45,11 @@ class KafkaReader:
         """Ask a partition's leader; HermesError if that can't answer."""
         return self._cluster.offset_at(topic, number, self._leader((topic, number)), time_ms)
 
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
+    def _ended(self) -> None:
         try:
             self._commit()
         except HermesError as error:
             self._problems.note(f"{self._what}: the last offsets are not committed: {error}")
-        claims = list(self._claims.values())
-        self._stream.revoke(claims, lost=True)
-        self._stream.replace_claims(remove=claims)
-        for fetcher in self._fetchers.values():
-            fetcher.stop()
-        for fetcher in self._fetchers.values():
-            fetcher.join()
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -144,7 +91,7 @@ class KafkaReader:
         committed = self._read_committed([place for place in new if place[0] not in renewed])
         self._look = look
         self._topic_ids |= {topic: each for topic, each in ids.items() if each is not None}
-        made = {place: self._claim(place) for place in new}
+        made = {place: self._claim(place[0], kafka_partition(place[1])) for place in new}
         for place, claim in made.items():
             if place in committed:
                 claim.start_at(committed[place])
@@ -163,19 +110,7 @@ class KafkaReader:
                 fetcher.join()
         for broker_id, address in look.brokers.items():
             if broker_id not in self._fetchers and self._claims_of(broker_id)[0]:
-                self._fetchers[broker_id] = self._make_fetcher(
-                    broker_id,
-                    address,
-                    self._config,
-                    self._starts_over,
-                    self._claims_of,
-                    ConsumerCounters(),
-                    topic_ids=self._topic_ids,
-                )
-
-    def _claim(self, place: _Place) -> SourceClaim:
-        topic, number = place
-        return self._make_claim(topic, kafka_partition(number), "", self._stream.lock, self._lease)
+                self._fetch_from(broker_id, address, topic_ids=self._topic_ids)
 
     def _leader(self, place: _Place) -> int:
         topic, number = place
@@ -185,15 +120,9 @@ class KafkaReader:
             raise BrokerUnavailableError(f"{topic} {number} has no leader now")
         return leader
 
-    def _claims_of(self, broker_id: int) -> tuple[Sequence[Claim], int]:
-        claims, topics = dict(self._claims), self._look.topics
-        share = max(1, self._config.prefetch_bytes // max(1, len(claims)))
-        found = [
-            claim
-            for (topic, number), claim in claims.items()
-            if topic in topics and topics[topic].leaders.get(number) == broker_id
-        ]
-        return found, share
+    def _has(self, claim: Claim, broker_id: int) -> bool:
+        found = self._look.topics.get(claim.topic)
+        return found is not None and found.leaders.get(claim.partition.partition) == broker_id
 
     # -- offsets --------------------------------------------------------------------------------
 
@@ -256,10 +185,6 @@ class KafkaReader:
             for each in topic.partitions:
                 check(each.error_code, f"group {self._group!r}, {topic.name}")
         self._committed |= reached
-
-    def _starts_over(self, _claim: Claim, _offset: int) -> bool:
-        """Nobody else has the partition; what is committed follows when the target has it."""
-        return True
 
 
 def _by_topic(places: Mapping[_Place, Any]) -> dict[str, list[int]]:

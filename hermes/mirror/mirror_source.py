@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import GroupMember
@@ -42,6 +42,7 @@ from hermes.mirror.source_claim import ClaimContext, SourceClaim
 from hermes.mirror.source_stream import SourceStream
 from hermes.mirror.target_cluster import cluster_id_of, coordination_of
 from hermes.mirror.throttle import BandwidthLimit
+from hermes.mirror.whole_source import Reading, WholeSource
 from hermes.protocol import DescribeSettingsRequest
 
 _log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class MirrorSource:
         self._make_claim = make_claim
         self._problems = problems
         self._throttle = throttle
-        self._reader: GroupMember | SoleReader | KafkaReader | None = None
+        self._reader: GroupMember | WholeSource[Any] | None = None
         self.kafka = KafkaCluster(address.kafka, address.security) if address.kafka else None
         self._cluster_id = ""
         self._stopped = threading.Event()
@@ -143,7 +144,7 @@ class MirrorSource:
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
         """The partitions of a topic, also those of brokers that are away."""
-        if isinstance(self._reader, SoleReader | KafkaReader):
+        if isinstance(self._reader, WholeSource):
             return self._reader.partitions(topic)
         assert self.session is not None
         found = read_partitions(self.session, topic, _ignore)
@@ -219,24 +220,8 @@ class MirrorSource:
         )
         kind = SourceFetcher if self.kafka is None else KafkaFetcher
         make_fetcher = partial(kind, self.name, self._problems, self._throttle)
-        if self.kafka is not None:
-            self._reader = KafkaReader(
-                self.name,
-                self._group,
-                self.kafka,
-                self._topics,
-                config,
-                self.stream,
-                self._make_claim,
-                make_fetcher,
-                self._problems,
-            )
-            self._reader.start()
-            return
         if not connect:
-            self._reader = SoleReader(
-                self.name,
-                self.address.brokers,
+            reading = Reading(
                 self._topics,
                 config,
                 self.stream,
@@ -244,7 +229,12 @@ class MirrorSource:
                 make_fetcher,
                 self._problems,
             )
-            self._reader.start()
+            if self.kafka is not None:
+                reader: WholeSource[Any] = KafkaReader(self.name, self._group, self.kafka, reading)
+            else:
+                reader = SoleReader(self.name, self.address.brokers, reading)
+            self._reader = reader
+            reader.start()
             return
         session = Session(connect, on_change=self._changed, security=self.address.security)
         session.start()
