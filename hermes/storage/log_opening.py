@@ -81,7 +81,8 @@ class LogOpening:
                 state.directory.path,
                 state.files,
                 state.format,
-                self._recovery(now_ms, known_end),
+                # Other copies have what follows damage.
+                self._recovery(now_ms, known_end, until_damage=not state.is_sole_copy),
                 clean=clean,
                 known=known.segments,
             )
@@ -92,7 +93,7 @@ class LogOpening:
             found = loaded(False)
         return found
 
-    def _recovery(self, now_ms: int, known_end: int = 0) -> TailRecovery:
+    def _recovery(self, now_ms: int, known_end: int = 0, *, until_damage: bool) -> TailRecovery:
         state = self._state
         return TailRecovery(
             state.files,
@@ -101,7 +102,7 @@ class LogOpening:
             now_ms,
             self._end_for,
             known_end,
-            until_damage=not state.is_sole_copy,
+            until_damage=until_damage,
         )
 
     def _end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
@@ -177,18 +178,18 @@ class LogOpening:
         place = state.directory.current_identity()
         first = view.position_of(view.flushed_end)
         state.directory.sync_parent()
+        recovery = self._recovery(now_ms, until_damage=not state.format.keeps_beyond_damage)
         try:
             if first and not state.format.is_dense:
                 # The flush that failed was to complete what is kept beside it.
                 complete = [LoadingSegment.of(segments[first - 1], state.files)]
-                self._recovery(now_ms).mend_indexes(complete)
-            kept, report = self._recovery(now_ms).after_failure(
+                recovery.mend_indexes(complete)
+            kept, report = recovery.after_failure(
                 segments[first:],
                 view.flushed_end,
                 tail.end,
                 tail.unflushed_bytes,
                 tail.entries,
-                until_damage=not state.format.keeps_beyond_damage,
             )
             loaded = (*segments[:first], *kept)
             for each in state.sidecars:

@@ -72,8 +72,7 @@ class TailRecovery:
         end_for: says where the log must end, if that is before where it could: given where the
             scan began, where it could end, and the bad ranges.
         known_end: up to where complete segments are on disk, besides what their indexes say.
-        until_damage: whether nothing is kept that follows damage in a tail that a stop has left:
-            other copies have it.
+        until_damage: whether nothing is kept that follows damage.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class TailRecovery:
         Returns:
             (the segments that remain, what was found).
         """
-        return self._recover(parts, None, None, until_damage=self._until_damage)
+        return self._recover(parts, None, None)
 
     def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
         """Count the segments before the tail that need not be scanned, where names say nothing.
@@ -147,8 +146,6 @@ class TailRecovery:
         end: int,
         unflushed_bytes: int,
         entries: Sequence[tuple[int, int]],
-        *,
-        until_damage: bool = False,
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
         """Recover the tail of a log that is in memory, after its disk failed.
 
@@ -161,7 +158,6 @@ class TailRecovery:
             end: where the log ended; bytes beyond it belong to appends that were refused.
             unflushed_bytes: how many bytes there were from `start` to `end`.
             entries: (time_ms, end_offset) of appends after `start`, for the time index.
-            until_damage: whether nothing is kept that follows damage.
 
         Returns:
             (the segments that remain, what was found). Its `dropped_bytes` are those of the
@@ -177,7 +173,7 @@ class TailRecovery:
             with self._opened(last.segment) as opened:
                 last.size_bytes, _ = last.segment.format.locate(*opened, end, end)
             last.end = end
-        kept, report = self._recover(parts, start, entries, until_damage=until_damage)
+        kept, report = self._recover(parts, start, entries)
         kept_bytes = sum(part.size_bytes - part.start_position for part in parts[: len(kept)])
         return kept, replace(report, dropped_bytes=unflushed_bytes - kept_bytes)
 
@@ -186,8 +182,6 @@ class TailRecovery:
         parts: Sequence[LoadingSegment],
         start: int | None,
         entries: Sequence[tuple[int, int]] | None,
-        *,
-        until_damage: bool = False,
     ) -> tuple[tuple[Segment, ...], RecoveryReport]:
         reached = parts[: count_contiguous(parts)]
         for part in reached:
@@ -202,7 +196,7 @@ class TailRecovery:
         kept, dropped = reached[:keep], parts[keep:]
         report = _summary(kept, dropped)
         end, bad_ranges = report.valid_end, report.bad_ranges
-        if until_damage and bad_ranges:
+        if self._until_damage and bad_ranges:
             end = bad_ranges[0][0]
         if self._end_for is not None:
             end = self._end_for(report.start, end, bad_ranges)
