@@ -23,7 +23,7 @@ from hermes.kafka.topic_configs import (
 )
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
-from hermes.security import CLUSTER, Operation, Resource
+from hermes.security import Operation, Resource
 
 #: Kafka's kinds of what has settings.
 _TOPIC: Final = 2
@@ -90,8 +90,7 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
         return topic_configs(shared.config, name)
     if kind != _BROKER:
         raise _unsupported(kind)
-    if not call.permits(Operation.ADMIN, CLUSTER):
-        raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    call.check_admin()
     _check_broker(name, call)
     return broker_configs(shared.config, call.server.topics.listeners()) if name else ()
 
@@ -228,8 +227,7 @@ def _to_alter(asked: Any, call: Call) -> ClusterTopic:
     """Find the topic whose settings are to be changed; KafkaError if the client may not."""
     kind, name = asked.resource_type, asked.resource_name
     if kind == _BROKER:
-        if not call.permits(Operation.ADMIN, CLUSTER):
-            raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        call.check_admin()
         _check_broker(name, call)
         raise KafkaError(
             Code.INVALID_REQUEST, "The settings of a broker are those of its broker.yaml."

@@ -17,7 +17,7 @@ from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.quoting import quoted
-from hermes.security import ANONYMOUS, CLUSTER, LONGEST_NAME, Operation
+from hermes.security import ANONYMOUS, LONGEST_NAME
 
 _USER: Final = "user"
 _CLIENT_ID: Final = "client-id"
@@ -37,18 +37,13 @@ _MOST: Final = 2**63 - 1
 _EPSILON: Final = 1e-6
 
 
-def _check(call: Call) -> None:
-    if not call.permits(Operation.ADMIN, CLUSTER):
-        raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-
-
 # -- DescribeClientQuotas -----------------------------------------------------------------------
 
 
 def describe_quotas(request: Any, call: Call) -> Any:
     make, config = call.make, call.server.shared.config
     try:
-        _check(call)
+        call.check_admin()
         wanted = _components(request.components)
     except HermesError as error:
         return make.DescribeClientQuotasResponse(
@@ -124,7 +119,7 @@ async def alter_quotas(request: Any, call: Call) -> Any:
     results: list[HermesError | None] = []
     changes: dict[str, dict[str, int | None]] = {}
     try:
-        _check(call)
+        call.check_admin()
         for number, entry in enumerate(request.entries):
             await call.after_entry(number)
             try:

@@ -14,7 +14,6 @@ from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.quoting import quoted
-from hermes.security import CLUSTER, Operation
 
 #: By Kafka's numbers.
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -29,8 +28,7 @@ _MOST_ALTERED: Final = 1000
 
 def _file(call: Call) -> Path | None:
     """The users file; KafkaError if the client may not know of users, or a plugin has them."""
-    if not call.permits(Operation.ADMIN, CLUSTER):
-        raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    call.check_admin()
     config = call.server.shared.config
     if config.authenticator != USERS_FILE:
         raise KafkaError(

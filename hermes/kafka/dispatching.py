@@ -36,11 +36,11 @@ from hermes.kafka.schemas import Schema, load_schema
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol.decoding import other_protocol_hint
-from hermes.protocol.kafka_errors import KafkaError
+from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.kafka_primitives import after_tags
 from hermes.protocol.record_batches import BatchHeader
 from hermes.protocol.wire import Buffer
-from hermes.security import Operation, Resource
+from hermes.security import CLUSTER, Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.metrics import RequestKind
 from hermes.server.outcomes import (
@@ -268,6 +268,11 @@ class Call:
         """The same, where nobody is told of a refusal: the client didn't name the resource."""
         refusals = self.server.shared.refusals
         return not refusals.is_on or refusals.permits(self.client, operation, resource)
+
+    def check_admin(self) -> None:
+        """Raise KafkaError unless the client may administer the cluster."""
+        if not self.permits(Operation.ADMIN, CLUSTER):
+            raise KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
     def permits_topic(self, operation: Operation, name: str) -> bool:
         """`permits`, of something that is done to a topic."""
