@@ -132,11 +132,6 @@ class LeaderEpochs:
                     entries.append((epoch, offset))
         return cls(path, entries)
 
-    @property
-    def last_known(self) -> int:
-        """The latest epoch that the file names; -1 when it names none."""
-        return self.entries[-1][0] if self.entries else -1
-
     def settle(self, found: Iterable[tuple[int, int]], start: int, end: int) -> bool:
         """Take over what the log's batches say, and forget what lies outside of the log.
 

@@ -104,10 +104,6 @@ class Books:
         account = self._account(partition)
         account.may_start = max(account.may_start, offset)
 
-    def was_deleted(self, partition: Partition, offset: int) -> None:
-        account = self._account(partition)
-        account.start = max(account.start, offset)
-
     def read(
         self,
         partition: Partition,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conformance_steps import Scene, batch, produce
-from kafka_raw import parts
+from kafka_raw import ANY_ACL, parts
 
 from hermes.security.acls import AclKind, AclOperation, AclPattern, AclPermission
 
@@ -35,15 +35,6 @@ SECURITY_DIFFERENCES = {
 }
 
 _ALLOW = {"host": "*", "operation": AclOperation.READ, "permission_type": AclPermission.ALLOW}
-_ANYTHING = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 
 
 def _acl(name: str = "clicks", **changed: Any) -> dict[str, Any]:
@@ -67,12 +58,12 @@ def _create(scene: Scene, label: str, *acls: dict[str, Any], version: int = 3) -
 
 def _delete(scene: Scene, label: str, *filters: dict[str, Any], version: int = 3) -> None:
     make = parts("DeleteAcls", version)
-    wanted = tuple(make.DeleteAclsFilter(**_ANYTHING | each) for each in filters)
+    wanted = tuple(make.DeleteAclsFilter(**ANY_ACL | each) for each in filters)
     scene.ask(label, "DeleteAcls", version, filters=wanted)
 
 
 def _describe(scene: Scene, label: str, version: int = 3, **wanted: Any) -> None:
-    scene.ask(label, "DescribeAcls", version, **_ANYTHING | wanted)
+    scene.ask(label, "DescribeAcls", version, **ANY_ACL | wanted)
 
 
 # -- without an authorizer ----------------------------------------------------------------------
@@ -274,7 +265,7 @@ def _settle_acls(scene: Scene, count: int, **wanted: Any) -> None:
     """Wait until there are so many, besides those of a broker.yaml."""
 
     def is_so() -> bool:
-        found = scene.client.ask("DescribeAcls", 3, **_ANYTHING | wanted)
+        found = scene.client.ask("DescribeAcls", 3, **ANY_ACL | wanted)
         acls = [acl for each in found.resources for acl in each.acls]
         return len([each for each in acls if each.principal != "User:ANONYMOUS"]) == count
 

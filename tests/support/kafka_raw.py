@@ -12,7 +12,18 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record, encode_batch, iterate_records
 
-__all__ = ["KafkaConversation", "ask_once", "parts", "topics_of"]
+__all__ = ["ANY_ACL", "KafkaConversation", "ask_once", "parts", "topics_of"]
+
+#: A filter of ACLs that all of them match.
+ANY_ACL: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
 
 
 class KafkaConversation:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import cramjam
-from kafka_raw import KafkaConversation, topics_of
+from kafka_raw import ANY_ACL, KafkaConversation, topics_of
 from worst_requests import Kind
 
 from hermes.client.kafka_asking import KafkaAsker, encoded_request
@@ -31,16 +31,7 @@ _ACL = {
     "operation": 3,
     "permission_type": 3,
 }
-_ANY_ACL: dict[str, Any] = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
-_ACL_FILTER = {**_ANY_ACL, "resource_name_filter": "a-000000", "pattern_type_filter": 2}
+_ACL_FILTER = {**ANY_ACL, "resource_name_filter": "a-000000", "pattern_type_filter": 2}
 
 
 def prepare_kafka(port: int) -> None:
@@ -96,7 +87,7 @@ def kafka_kinds() -> list[Kind]:
         Kind("40,000 topics created", _creating()),
         Kind("20,000 ACLs made", _many("CreateAcls", 3, 20_000, "creations", _ACL)),
         Kind("20,000 filters of ACLs", _many("DeleteAcls", 3, 20_000, "filters", _ACL_FILTER)),
-        Kind("ACLs described, 1,000 times", _request("DescribeAcls", 3, **_ANY_ACL) * 1000, 1000),
+        Kind("ACLs described, 1,000 times", _request("DescribeAcls", 3, **ANY_ACL) * 1000, 1000),
         Kind("20,000 quotas", _quotas()),
         Kind("quotas described, 1,000 times", _asking_quotas() * 1000, 1000),
         Kind("60,000 users described", _many_users()),

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from kafka_raw import KafkaConversation, parts, topics_of
+from kafka_raw import ANY_ACL, KafkaConversation, parts, topics_of
 
 from hermes.testing import running_kafka
 
@@ -126,17 +126,6 @@ def test_settings_and_disks_are_shown_where_that_is_allowed(ask: Any) -> None:
     assert [int(each.error_code) for each in response.results] == [0, 29, CLUSTER_REFUSED]
     assert [len(each.configs) > 0 for each in response.results] == [True, False, False]
     assert (int(disks.error_code), disks.results) == (CLUSTER_REFUSED, ())
-
-
-ANY_ACL = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 
 
 def test_acls_are_shown_and_changed_by_whom_the_cluster_is(ask: Any) -> None:

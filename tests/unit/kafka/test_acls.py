@@ -5,21 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from kafka_bench import KafkaBench
-from kafka_raw import parts
+from kafka_raw import ANY_ACL, parts
 
 from hermes.config.requested import MOST_ENTRIES
 from hermes.protocol.kafka_errors import Code
 
 RULES = [{"principal": "anonymous", "operations": ["all"]}]
-EVERY = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 
 
 def created(bench: KafkaBench, *names: str) -> list[int]:
@@ -41,14 +32,14 @@ def created(bench: KafkaBench, *names: str) -> list[int]:
 
 
 def deleted(bench: KafkaBench, count: int) -> list[Any]:
-    filters = (parts("DeleteAcls", 3).DeleteAclsFilter(**EVERY),) * count
+    filters = (parts("DeleteAcls", 3).DeleteAclsFilter(**ANY_ACL),) * count
     return list(bench.ask("DeleteAcls", 3, filters=filters).filter_results)
 
 
 def test_with_a_plugin_there_are_none(tmp_path: Path) -> None:
     bench = KafkaBench(tmp_path, access=RULES)
     bench.settings.config = replace(bench.settings.config, authorizer="a-plugin")
-    told = bench.ask("DescribeAcls", 3, **EVERY)
+    told = bench.ask("DescribeAcls", 3, **ANY_ACL)
     assert (told.error_code.value, told.resources) == (Code.SECURITY_DISABLED, ())
     assert "a-plugin decides" in told.error_message
     assert created(bench, "t") == [Code.SECURITY_DISABLED]
