@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from audited import FAULTY_TIERS, check_faults, report_faults
 from confluent_kafka import Consumer
 from mirror_clusters import HERMES, ClusterProcess, eventually
 from server_process import free_ports
 
 from hermes.audit.checking import Audit, ClusterAddress
 from hermes.audit.clients import AuditedGroup
-from hermes.audit.comparing import Report, Window
+from hermes.audit.comparing import Report
 from hermes.audit.counting import TierCounter
-from hermes.audit.publishing import Publisher
 from hermes.client import EARLIEST, LATEST, FetchRequest, ProducerConfig, SimpleConsumer
 from hermes.protocol import RecordSet
 from hermes.protocol.records import Record, encode_batch
@@ -214,25 +214,9 @@ class AuditedKafkaTopic:
         return len({each.start_ms for each in report.windows})
 
     def _with_faults(self) -> None:
-        publisher = Publisher(ProducerConfig(zookeeper_connect=self._cluster.connect))
-        wanted = {}
-        for kind in ("cluster", "mirror", "group", "spark"):
-            for fault in ("dropped", "doubled", "both"):
-                tier = f"{kind}:{fault}"
-                wanted[tier] = {"dropped": (1, 0), "doubled": (0, 1), "both": (1, 1)}[fault]
-                counter = TierCounter(tier, publisher, window_ms=_WINDOW_MS)
-                self._count(counter, fault, in_ranges=kind in ("cluster", "mirror"))
-                assert counter.close()
-        publisher.close()
+        report_faults(self._cluster.connect, _WINDOW_MS, self._count)
         with self._audit() as auditing:
-            report = self._judged(auditing, set(wanted))
-        found: dict[str, list[Window]] = {}
-        for each in report.differences:
-            found.setdefault(each.tier, []).append(each)
-        assert found.keys() == wanted.keys()
-        for tier, windows in found.items():
-            (window,) = windows
-            assert (window.topic, window.short, window.over) == (_TOPIC, *wanted[tier]), tier
+            check_faults(self._judged(auditing, set(FAULTY_TIERS)), _TOPIC)
 
     def _count(self, counter: TierCounter, fault: str, *, in_ranges: bool) -> None:
         """Count what there is, with a fault at the first place that is fit for it."""

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from kafka_4 import KafkaProcess
 from kafka_mirrors import Copied, create, ends, records
 from mirror_clusters import Clusters, eventually
+from mirror_kills import kill_in_turn
 from server_process import free_port
 
 __all__ = ["KafkaMirrorKills"]
@@ -69,21 +70,17 @@ class KafkaMirrorKills:
                 "throttle": _THROTTLE,
             }
         )
-        victims: dict[str, Any] = {"mirror": mirror, "target": target, "source": source}
+        victims = {"mirror": mirror, "target": target, "source": source}
         producer = _Numbers(source_address, self.messages)
         producer.start()
         try:
-            order = [list(victims)[n % len(victims)] for n in range(self.kills)]
-            chance.shuffle(order)
-            for number, name in enumerate(order, 1):
-                wanted = round(self.messages * (number - chance.random()) / (self.kills + 1))
-                eventually(
-                    lambda wanted=wanted: _held(target_address) >= wanted,  # type: ignore[misc]
-                    f"the target does not get on after {dict(self.deeds)}",
-                )
-                victims[name].kill()
-                victims[name].start()
-                self.deeds[name] += 1
+            kill_in_turn(
+                victims,
+                self.kills,
+                chance,
+                self.deeds,
+                lambda part: _held(target_address) >= round(self.messages * part),
+            )
         finally:
             producer.join()
         assert producer.failure is None

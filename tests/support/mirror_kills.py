@@ -11,9 +11,12 @@ import random
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
+from typing import Any
 
 from mirror_clusters import (
     ClusterProcess,
@@ -27,7 +30,7 @@ from hermes.client import FetchRequest, SimpleConsumer, SyncProducer
 from hermes.errors import HermesError
 from hermes.protocol import Acks, ProduceRequest, encode_message_set
 
-__all__ = ["MirrorKills"]
+__all__ = ["MirrorKills", "kill_in_turn"]
 
 _TOPIC = "numbers"
 _PARTITIONS = 2
@@ -35,6 +38,29 @@ _BATCH = 250
 _PAYLOAD_BYTES = 90
 _MESSAGE_BYTES = _PAYLOAD_BYTES + 10
 _FETCH_BYTES = 4 << 20
+
+
+def kill_in_turn(
+    victims: Mapping[str, Any],
+    kills: int,
+    chance: random.Random,
+    deeds: Counter[str],
+    has: Callable[[float], bool],
+) -> None:
+    """Kill and start the victims, each as often, in any order.
+
+    Args:
+        deeds: counts the kills, by victim.
+        has: whether the target has such a part of all that is sent; each kill waits for one.
+    """
+    order = [list(victims)[n % len(victims)] for n in range(kills)]
+    chance.shuffle(order)
+    for number, name in enumerate(order, 1):
+        part = (number - chance.random()) / (kills + 1)
+        eventually(partial(has, part), f"the target does not get on after {dict(deeds)}")
+        victims[name].kill()
+        victims[name].start()
+        deeds[name] += 1
 
 
 @dataclass
@@ -70,26 +96,18 @@ class MirrorKills:
         else:
             target = self.clusters.cluster("target")
             mirror = self.clusters.mirror(source, target)
-        victims: dict[str, ClusterProcess | MirrorProcess | _Embedded] = {
-            "mirror": mirror,
-            "target": target,
-            "source": source,
-        }
+        victims = {"mirror": mirror, "target": target, "source": source}
         producer = _Producer(source, self.messages)
         producer.start()
         try:
-            order = [list(victims)[n % len(victims)] for n in range(self.kills)]
-            chance.shuffle(order)
-            for number, name in enumerate(order, 1):
-                part = (number - chance.random()) / (self.kills + 1)
-                wanted = round(self.messages * _MESSAGE_BYTES * part)
-                eventually(
-                    lambda wanted=wanted: _held(target) >= wanted,  # type: ignore[misc]
-                    f"the target does not get on after {dict(self.deeds)}",
-                )
-                victims[name].kill()
-                victims[name].start()
-                self.deeds[name] += 1
+            sent_bytes = self.messages * _MESSAGE_BYTES
+            kill_in_turn(
+                victims,
+                self.kills,
+                chance,
+                self.deeds,
+                lambda part: _held(target) >= round(sent_bytes * part),
+            )
         finally:
             producer.join()
         assert producer.failure is None
