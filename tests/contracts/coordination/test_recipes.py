@@ -168,10 +168,13 @@ def test_barrier(connect: Callable[..., Any]) -> None:
 def test_double_barrier(connect: Callable[..., Any]) -> None:
     barriers = [connect().DoubleBarrier("/barrier", 2, f"member-{n}") for n in range(2)]
     done = []
+    both_in = threading.Barrier(2)
 
     def through(barrier: Any) -> None:
         barrier.enter()
         done.append("in")
+        # kazoo's first to leave takes away what the other may not have seen yet, and waits for it.
+        both_in.wait(WAIT)
         barrier.leave()
         done.append("out")
 
