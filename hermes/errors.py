@@ -543,6 +543,10 @@ class NotLeaderError(HermesError):
     """The partition is another broker's; Kafka clients look up whose again."""
 
 
+class TooFewReplicasError(HermesError):
+    """Fewer copies are in sync than `min_insync_replicas` asks for; nothing was appended."""
+
+
 class ProducerStateError(HermesError):
     """What an idempotent producer has sent doesn't follow on from what it sent before."""
 

@@ -56,6 +56,7 @@ class ClusterPart:
         self._deletions = deletions
         self._use_requested = use_requested
         self.cluster = follow(self.on_state)
+        self._observers: list[Callable[[ClusterState], None]] = []
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleted: Mapping[UUID, DeletedTopic] = {}
@@ -69,6 +70,10 @@ class ClusterPart:
         for observed in (self._registry.on_change, shared.settings.on_topic_change):
             observed(lambda name: self._publish_local([name]))
         self._publish_local(self._registry.names())
+
+    def observe(self, observer: Callable[[ClusterState], None]) -> None:
+        """Have `observer` called with each new state, once the topics are those of it."""
+        self._observers.append(observer)
 
     def deletion(self, topic_id: UUID) -> "Deferred[None] | None":
         """Fires when this broker's deletion of a topic is over; None when there is none."""
@@ -118,7 +123,8 @@ class ClusterPart:
             return LocalPartitions(
                 FORMAT_0_7, None, tuple(range(self._registry.partition_count(name)))
             )
-        logs = self._registry.partitions(name)
+        # Copies have their place. Should coordination have lost it, no single one may take it.
+        logs = [each for each in self._registry.partitions(name) if each.is_sole_copy]
         topic_id = next((each.topic_id for each in logs if each.topic_id), None)
         if topic_id is None:
             return None
@@ -133,7 +139,9 @@ class ClusterPart:
             for name, node in state.contents.topics.items()
             if node.id not in self._deleted
         }
-        self._topics.use(self._nodes, state.brokers)
+        self._topics.use(self._nodes, state.brokers, state.contents.replicas, state.lives)
+        for observer in self._observers:
+            observer(state)
         self._use_requested(state.requested)
         self._begin_deletions()
         for name, node in self._nodes.items():
@@ -233,7 +241,9 @@ class ClusterPart:
             self._unused.add(name)
             self._try_later()
         if node.format == FORMAT_KAFKA:
-            await self._topics.make([(name, number) for number in numbers])
+            topic = self._topics.get(name)
+            sole = [each for each in numbers if topic is not None and topic.state(each) is None]
+            await self._topics.make([(name, number) for number in sole])
 
     def _is_mistaken(self, name: str) -> bool:
         """Whether what is here of a topic of Kafka's was taken for one of 0.7: empty directories.

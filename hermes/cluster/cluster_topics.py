@@ -6,6 +6,7 @@ ever grows, so that a key keeps its place.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
@@ -25,6 +26,7 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.partition.partition import Partition
 from hermes.quoting import quoted
+from hermes.replication.state import PartitionState, TopicReplicas
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
 from hermes.storage import Log
@@ -41,6 +43,7 @@ class ClusterTopic(NamedTuple):
         partitions: where each of Kafka's numbers is, from 0 on.
         keeps_id: whether it is the id that the topic has kept. Not of a topic that keeps none, nor
             where it can't be read: then there is another one meanwhile.
+        copies: by Kafka's number who has copies, of the partitions that have, or had, several.
     """
 
     name: str
@@ -48,6 +51,31 @@ class ClusterTopic(NamedTuple):
     format: str
     partitions: tuple[BrokerPartition, ...]
     keeps_id: bool = True
+    copies: tuple[PartitionState | None, ...] = ()
+
+    def state(self, number: int) -> PartitionState | None:
+        """Who has copies of a partition; None for one that never had several."""
+        return self.copies[number] if number < len(self.copies) else None
+
+    def leader(self, number: int) -> int:
+        """The broker that leads a partition, -1 for none; it need not live.
+
+        Ask this, not the partition's place: that names where it was made, and never changes.
+        """
+        state = self.state(number)
+        return self.partitions[number].broker_id if state is None else state.leader
+
+    def replicas(self, number: int) -> tuple[int, ...]:
+        """The brokers that have a copy, or are to get one; the preferred leader first."""
+        state = self.state(number)
+        return (self.partitions[number].broker_id,) if state is None else state.replicas
+
+    def in_sync(self, number: int) -> tuple[int, ...]:
+        """Those of the replicas that have all that is committed."""
+        state = self.state(number)
+        if state is None:
+            return self.replicas(number)
+        return tuple(each for each in state.replicas if each in state.isr)
 
 
 class LiveBroker(NamedTuple):
@@ -71,6 +99,7 @@ class ClusterTopics:
     Attributes:
         is_known: whether it is known which topics there are.
         revision: another number whenever topics or their partitions have changed.
+        lives: of the brokers that are registered the session in which each is.
     """
 
     def __init__(
@@ -93,10 +122,12 @@ class ClusterTopics:
         self._partitions: dict[tuple[str, int], Partition] = {}  # as long as nothing changes
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
+        self._replicas: Mapping[str, TopicReplicas] = {}
         self._known_brokers: tuple[BrokerListeners, ListenerNode, list[LiveBroker]] | None = None
         self.revision = 0
         self._gone_observers: list[Callable[[str], None]] = []
         self.live = frozenset({self._broker_id})
+        self.lives: Mapping[int, int] = {}
         self.has_cluster = has_cluster
         self.is_known = not has_cluster
         if not has_cluster:
@@ -157,14 +188,10 @@ class ClusterTopics:
         found = self._topics.get(topic) if self.has_cluster else None
         if found is None or found.format != FORMAT_KAFKA:
             return True
+        state = found.state(partition)
+        if state is not None:
+            return self._broker_id in state.replicas
         return BrokerPartition(self._broker_id, partition) in found.partitions
-
-    def leader(self, topic: ClusterTopic, number: int) -> int:
-        """The id of the broker that leads a partition, by Kafka's number; it need not live.
-
-        Ask this, not the partition's place: that names where the partition is, and never changes.
-        """
-        return topic.partitions[number].broker_id
 
     def log(self, topic: str, number: int) -> Log:
         """The log of a partition by Kafka's number; made if it wasn't written to yet.
@@ -183,7 +210,9 @@ class ClusterTopics:
             raise WrongPartitionError(
                 f"topic {quoted(topic)} has partitions 0 to {count - 1}, not {number}"
             )
-        leader = self.leader(found, number)
+        if found.state(number) is not None:
+            return self._led(found, number)
+        leader = found.leader(number)
         if leader != self._broker_id:
             raise NotLeaderError(
                 f"partition {number} of topic {quoted(topic)} is on broker {leader}"
@@ -202,6 +231,17 @@ class ClusterTopics:
                 "directory away to go on with an empty partition"
             )
         return log
+
+    def _led(self, topic: ClusterTopic, number: int) -> Log:
+        """The log of a partition that has copies, if this broker leads it for certain."""
+        copy = self._shared.partitions.get(topic.name, number)
+        if copy is None or copy.leadership is None:
+            raise NotLeaderError(
+                f"partition {number} of topic {quoted(topic.name)} is led by broker "
+                f"{topic.leader(number)}"
+            )
+        copy.leadership.check()
+        return copy.log
 
     def partition(self, topic: str, number: int) -> Partition:
         """The partition whose log `log` finds; raises what that raises."""
@@ -251,11 +291,18 @@ class ClusterTopics:
 
     # -- what is told ---------------------------------------------------------------------------
 
-    def use(self, nodes: Mapping[str, TopicNode], brokers: Mapping[int, BrokerListeners]) -> None:
+    def use(
+        self,
+        nodes: Mapping[str, TopicNode],
+        brokers: Mapping[int, BrokerListeners],
+        replicas: Mapping[str, TopicReplicas] = MappingProxyType({}),
+        lives: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         """Have the topics and the live brokers be those of coordination.
 
         A node that hasn't changed is the same object as before.
         """
+        self.lives = lives
         self._brokers, self._known_brokers = brokers, None
         serving = {each for each, listeners in brokers.items() if listeners.kafka}
         self.live = frozenset({self._broker_id, *serving})
@@ -264,10 +311,18 @@ class ClusterTopics:
             self._forget(name)
             self._tell_gone(name)
         used, self._nodes = self._nodes, nodes
+        used_replicas, self._replicas = self._replicas, replicas
         for name, node in nodes.items():
-            if used.get(name) is node:
+            copies = replicas.get(name)
+            if used.get(name) is node and used_replicas.get(name) is copies:
                 continue
-            found = ClusterTopic(name, node.id, node.format, node.partitions)
+            found = ClusterTopic(
+                name,
+                node.id,
+                node.format,
+                node.partitions,
+                copies=copies.partitions if copies is not None and copies.id == node.id else (),
+            )
             before = self._topics.get(name)
             if before != found:
                 self._know(found)

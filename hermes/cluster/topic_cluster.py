@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -29,11 +30,18 @@ _BEGIN_SECONDS: Final = 0.02
 
 
 class ClusterState(NamedTuple):
-    """`requested`: what was set by request, as `hermes.config.requested` writes it."""
+    """What coordination has.
+
+    Attributes:
+        brokers: where those listen that are registered.
+        requested: what was set by request, as `hermes.config.requested` writes it.
+        lives: of the registered brokers the session in which each is.
+    """
 
     contents: TreeContents
     brokers: Mapping[int, BrokerListeners]
     requested: bytes = b""
+    lives: Mapping[int, int] = MappingProxyType({})
 
 
 class TopicCluster:
@@ -174,7 +182,8 @@ class TopicCluster:
         contents = tree.read(None if self._state is None else self._state.contents)
         if self._register(tree, contents):
             contents = tree.read(contents)
-        state = ClusterState(contents, self._read_brokers(), tree.requested())
+        brokers, lives = self._read_brokers()
+        state = ClusterState(contents, brokers, tree.requested(), lives)
         is_new = state != self._state
         self._state = state
         self._from_thread(partial(self._tell, state if is_new else None, asked))
@@ -192,16 +201,17 @@ class TopicCluster:
             self._tree = tree
         return self._tree
 
-    def _read_brokers(self) -> dict[int, BrokerListeners]:
+    def _read_brokers(self) -> tuple[dict[int, BrokerListeners], dict[int, int]]:
         assert self._session is not None
-        found = {}
+        found, lives = {}, {}
         names = self._session.children(HERMES_BROKERS, watch=True)
         paths = [f"{HERMES_BROKERS}/{name}" for name in names]
         for name, path, node in zip(names, paths, self._session.get_all(paths), strict=True):
             if node is not None and name.isdecimal():
                 with suppress(InvalidNodeError):
                     found[int(name)] = parse_listeners(path, node.value)
-        return found
+                    lives[int(name)] = node.owner
+        return found, lives
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
         changes = self._changes.find(self._local, contents)

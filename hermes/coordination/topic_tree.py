@@ -7,6 +7,7 @@ looks again. A partition's number is its place in a topic's list, which only eve
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -29,7 +30,9 @@ from hermes.coordination.kafka_topics import (
 from hermes.coordination.layout import parse_number
 from hermes.coordination.nodes import Node, TreeSession
 from hermes.coordination.noted_changes import NotedChanges, Operation, changes_of
+from hermes.coordination.replicas import ReplicaTree, replicas_path
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError
+from hermes.replication.state import TopicReplicas, format_replicas, parse_replicas
 
 #: Producer ids have 63 bits.
 _PRODUCER_IDS_END: Final = 1 << 63
@@ -41,11 +44,15 @@ _Parsed = TypeVar("_Parsed")
 
 
 class TreeContents(NamedTuple):
-    """What is stored at one time; the version counts the changes of topics."""
+    """What is stored at one time; the version counts the changes of topics.
+
+    `replicas`: of the topics that have, or had, several copies.
+    """
 
     version: int
     topics: Mapping[str, TopicNode]
     deleted: Mapping[UUID, DeletedTopic]
+    replicas: Mapping[str, TopicReplicas] = MappingProxyType({})
 
 
 class TopicTree:
@@ -56,6 +63,9 @@ class TopicTree:
     `InvalidNodeError` when what is to be changed can't be understood.
 
     `on_fault`: called with each node that can't be understood and is left out.
+
+    Attributes:
+        replicas: what it has of copies.
     """
 
     def __init__(
@@ -66,6 +76,7 @@ class TopicTree:
         self._session = session
         self._changes = NotedChanges(session)
         self._on_fault = on_fault
+        self.replicas = ReplicaTree(session)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -73,6 +84,7 @@ class TopicTree:
         """Make the parents; comes first."""
         for path in (KAFKA_TOPICS, KAFKA_DELETED, KAFKA_CHANGES, KAFKA_REQUESTED):
             self._session.ensure_path(path)
+        self.replicas.prepare()
 
     def read(self, known: TreeContents | None = None) -> TreeContents:
         """Read everything, and watch topics; with `known`, only what has changed is read again."""
@@ -86,10 +98,14 @@ class TopicTree:
         changed = None if known is None else self._changed_since(known.version, last)
         if known is None or changed is None:
             topics = self._topics(self._session.children(KAFKA_TOPICS))
+            replicas = self.replicas.read(self.replicas.topics(), self._on_fault)
         else:
+            names = sorted(changed)
             topics = {name: node for name, node in known.topics.items() if name not in changed}
-            topics |= self._topics(sorted(changed))
-        return TreeContents(last.version, topics, self._deleted())
+            topics |= self._topics(names)
+            replicas = {name: node for name, node in known.replicas.items() if name not in changed}
+            replicas |= self.replicas.read(names, self._on_fault)
+        return TreeContents(last.version, topics, self._deleted(), replicas)
 
     def _changed_since(self, version: int, last: Node) -> Set[str] | None:
         """The topics that have changed since a version; None where that isn't known."""
@@ -122,18 +138,35 @@ class TopicTree:
 
     # -- changes --------------------------------------------------------------------------------
 
-    def create(self, name: str, node: TopicNode) -> bool:
-        """Make a topic's node; False if there is one already."""
-        now = self.change(name, lambda before: node if before is None else before)
+    def create(self, name: str, node: TopicNode, replicas: TopicReplicas | None = None) -> bool:
+        """Make a topic's node; False if there is one already.
+
+        `replicas`: of one with several copies.
+        """
+
+        def change_replicas(before: TopicReplicas | None) -> TopicReplicas | None:
+            return replicas
+
+        now = self.change(
+            name,
+            lambda before: node if before is None else before,
+            None if replicas is None else change_replicas,
+        )
         return now is not None and now.id == node.id
 
     def change(
-        self, name: str, change: Callable[[TopicNode | None], TopicNode | None]
+        self,
+        name: str,
+        change: Callable[[TopicNode | None], TopicNode | None],
+        change_replicas: Callable[[TopicReplicas | None], TopicReplicas | None] | None = None,
     ) -> TopicNode | None:
         """Change a topic's node in one step, however many do so at once; returns the new node.
 
-        `change`: makes the new node of the current one (None if there is none); called again when
-        others were quicker. What it raises ends the change. The same object, or None: all is well.
+        Args:
+            change: makes the new node of the current one (None if there is none); called again when
+                others were quicker. What it raises ends the change. The same object, or None: all
+                is well.
+            change_replicas: the same for the node of its copies, where that is to change with it.
         """
         path = topic_node_path(name)
         after: TopicNode | None = None
@@ -144,13 +177,23 @@ class TopicTree:
             after = change(before)
             if after is before or after is None:
                 return ()
-            value = format_topic(after)
-            if found is None:
-                return (("create", path, value),)
-            return (("set_data", path, value, found.version),)
+            operations = [_written(path, format_topic(after), found)]
+            if change_replicas is not None:
+                operations += self._change_of_replicas(name, change_replicas)
+            return operations
 
         self._changes.carry_out(path, decide, name)
         return after
+
+    def _change_of_replicas(
+        self, name: str, change: Callable[[TopicReplicas | None], TopicReplicas | None]
+    ) -> Iterator[Operation]:
+        path = replicas_path(name)
+        found = self._session.get(path)
+        before = None if found is None else parse_replicas(path, found.value)
+        after = change(before)
+        if after is not None and after != before:
+            yield _written(path, format_replicas(after), found)
 
     def delete(self, name: str, wanted: Callable[[TopicNode], bool]) -> TopicNode | None:
         """Delete a topic if the node is `wanted`; its brokers delete its files as soon as they can.
@@ -168,6 +211,10 @@ class TopicTree:
             deleted.append(node)
             operations: list[Operation] = [("delete", path, found.version)]
             left = node.brokers - node.gone
+            copies = self._session.get(replicas_path(name))
+            if copies is not None:
+                operations.append(("delete", replicas_path(name), copies.version))
+                left |= parse_replicas(replicas_path(name), copies.value).brokers
             if left:
                 operations.append(self._deletion(node.id, DeletedTopic(name, node.format, left)))
             return operations
@@ -237,6 +284,12 @@ class TopicTree:
 
         self._changes.carry_out(PRODUCER_IDS, decide)
         return first[0]
+
+
+def _written(path: str, value: bytes, found: Node | None) -> Operation:
+    if found is None:
+        return "create", path, value
+    return "set_data", path, value, found.version
 
 
 def _deleted_with_id(path: str, value: bytes) -> tuple[UUID, DeletedTopic]:

@@ -158,17 +158,17 @@ def _describe(
     topics, find = call.server.topics, call.server.shared.directory.get
     live, partitions = topics.live, []
     for number, place in enumerate(found.partitions):
-        leader, replicas = topics.leader(found, number), (place.broker_id,)
-        has_leader, is_in_sync = leader in live, place.broker_id in live
+        state, leader, replicas = found.state(number), found.leader(number), found.replicas(number)
+        epoch = told_epoch(find(found.name, place.partition)) if state is None else state.epoch
         partitions.append(
             make.MetadataResponsePartition(
-                error_code=Code.NONE if has_leader else Code.LEADER_NOT_AVAILABLE,
+                error_code=Code.NONE if leader in live else Code.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=leader if has_leader else _NOBODY,
-                leader_epoch=told_epoch(find(found.name, place.partition)),
+                leader_id=leader if leader in live else _NOBODY,
+                leader_epoch=epoch,
                 replica_nodes=replicas,
-                isr_nodes=replicas if is_in_sync else (),
-                offline_replicas=() if is_in_sync else replicas,
+                isr_nodes=tuple(each for each in found.in_sync(number) if each in live),
+                offline_replicas=tuple(each for each in replicas if each not in live),
             )
         )
     return make.MetadataResponseTopic(

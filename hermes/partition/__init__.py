@@ -1,6 +1,7 @@
 """A partition decides what becomes of appends and reads, for callers of either protocol.
 
 partition         appends, once, and reads; counts them
+leadership        who may do so, of one that has several copies
 flushing, flush_queue, flush_threads
                   when logs are flushed, which of them first, and by whom
 acknowledgements  waits until what was appended is on disk

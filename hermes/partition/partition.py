@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hermes.config import BrokerConfig
-from hermes.errors import InvalidTransactionStateError
+from hermes.errors import InvalidTransactionStateError, WrongFormatError
 from hermes.partition.flushing import FlushScheduler
+from hermes.partition.leadership import NOBODYS, Leadership
 from hermes.partition.waiting import key_of
 from hermes.protocol.record_batches import (
     TRANSACTIONAL_BIT,
@@ -101,9 +102,13 @@ def check_and_append(
 
 
 class Partition:
-    """Lives in the reactor's thread; `counts` are its topic's, `key` is for who waits for it."""
+    """Lives in the reactor's thread; `counts` are its topic's, `key` is for who waits for it.
 
-    __slots__ = ("_flusher", "_now_ms", "counts", "key", "log")
+    Attributes:
+        leadership: None where this is the only copy.
+    """
+
+    __slots__ = ("_flusher", "_now_ms", "counts", "key", "leadership", "log")
 
     def __init__(
         self,
@@ -115,6 +120,7 @@ class Partition:
         self.log = log
         self.key = key_of(log.topic, log.partition)
         self.counts = metrics.topic(log.topic)
+        self.leadership: Leadership | None = None if log.is_sole_copy else NOBODYS
         self._flusher = flusher
         self._now_ms = now_ms
 
@@ -157,7 +163,17 @@ class Partition:
         is_as_sent: bool = False,
         span: SourceRange | None = None,
     ) -> AppendedBatches:
-        """Append what was checked by these rules, as `append`. Raises as `check_and_append`."""
+        """Append what was checked by these rules, as `append`. Raises as `check_and_append`.
+
+        Also NotLeaderError, where there are other copies.
+        """
+        if self.leadership is not None:
+            self.leadership.check_append()
+            if span is not None:
+                raise WrongFormatError(
+                    f"{self.log.name} has several copies, and can't be mirrored to yet: what its "
+                    "source's positions are isn't copied; give the topic one replica"
+                )
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(
@@ -180,6 +196,8 @@ class Partition:
         counts.messages_in += message_count
         if not is_awaited:
             self._flusher.appended(self.log)
+        if self.leadership is not None:
+            self.leadership.appended()
 
 
 class Partitions:

@@ -29,6 +29,7 @@ from hermes.errors import (
     OutOfOrderSequenceError,
     SettingRefusedError,
     StorageError,
+    TooFewReplicasError,
     TooManyTopicsError,
     TopicBeingDeletedError,
     TopicExistsError,
@@ -173,6 +174,7 @@ _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
     (NotAuthorizedError, Code.TOPIC_AUTHORIZATION_FAILED),
     (CoordinationError, Code.REQUEST_TIMED_OUT),
     (NotLeaderError, Code.NOT_LEADER_OR_FOLLOWER),
+    (TooFewReplicasError, Code.NOT_ENOUGH_REPLICAS),
     (OutOfOrderSequenceError, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (InvalidProducerEpochError, Code.INVALID_PRODUCER_EPOCH),
     # Nobody may have a transaction: there are none.

@@ -251,6 +251,11 @@ class TopicReplicas:
     others: Mapping[str, Any] = field(default_factory=dict)
     version: int = field(default=-1, compare=False)
 
+    @property
+    def brokers(self) -> frozenset[int]:
+        """Those that have a copy of any partition, or are to get one."""
+        return frozenset(each for state in self.partitions if state for each in state.replicas)
+
     def state_of(self, number: int) -> PartitionState | None:
         return self.partitions[number] if 0 <= number < len(self.partitions) else None
 

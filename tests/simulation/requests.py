@@ -75,7 +75,7 @@ async def metadata(broker: SimulatedBroker, name: str) -> Topic:
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
     broker.books.see(found.id, name, len(found.partitions))
     numbers = range(len(found.partitions))
-    return Topic(name, found.id, tuple(topics.leader(found, each) for each in numbers))
+    return Topic(name, found.id, tuple(found.leader(each) for each in numbers))
 
 
 async def produce(

@@ -209,7 +209,7 @@ class Today:
             if len(topic.partitions) < most:
                 self.world.fail(f"{name} had {most} partitions, and has {len(topic.partitions)}")
             for number in range(len(topic.partitions)):
-                leader = self.brokers[topics.leader(topic, number)]
+                leader = self.brokers[topic.leader(number)]
                 leader.machine.process.run(self._check_log, leader, topic, number)
 
     def _check_log(self, leader: SimulatedBroker, topic: ClusterTopic, number: int) -> None:

@@ -1,0 +1,51 @@
+"""Of a partition with several copies: who may append to it, and answer for it."""
+
+from typing import Final, Protocol
+
+from hermes.errors import NotLeaderError
+
+
+class Leadership(Protocol):
+    """Of a partition with several copies: what this broker may do with its own.
+
+    Attributes:
+        epoch: in which it leads, or is led.
+        is_end_known: whether it knows what earlier epochs have committed; before that nobody is to
+            be told of an end.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_end_known(self) -> bool: ...
+
+    def check(self) -> None:
+        """Raise NotLeaderError unless nobody else can have become leader."""
+
+    def check_append(self) -> None:
+        """The same, before an append: one that hands over takes nothing more."""
+
+    def check_enough(self) -> None:
+        """Raise TooFewReplicasError where what is appended wouldn't be committed."""
+
+    def appended(self) -> None:
+        """Something was appended: those who copy it are to hear of it."""
+
+
+class _Nobodys:
+    """Of a copy of which it isn't known yet who leads it."""
+
+    epoch = -1
+    is_end_known = False
+
+    def check(self) -> None:
+        raise NotLeaderError("it isn't known yet who leads the partition")
+
+    check_append = check_enough = check
+
+    def appended(self) -> None:
+        """Nothing ever is."""
+
+
+NOBODYS: Final[Leadership] = _Nobodys()
