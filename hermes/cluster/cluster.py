@@ -15,6 +15,7 @@ from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.producer_ids import ProducerIds
+from hermes.cluster.replica_changes import ReplicaChanges
 from hermes.cluster.requested import RequestedChanges
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
@@ -89,6 +90,7 @@ class Cluster:
         self.topic_changes = TopicChanges(
             shared, self.topics, self.changes, self.deletions, self._part
         )
+        self.replica_changes = ReplicaChanges(self._part)
         self.producer_ids = ProducerIds(claim, shared.in_thread)
 
     def start(self) -> None:

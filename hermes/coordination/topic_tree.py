@@ -31,7 +31,8 @@ from hermes.coordination.layout import parse_number
 from hermes.coordination.nodes import Node, TreeSession
 from hermes.coordination.noted_changes import NotedChanges, Operation, changes_of
 from hermes.coordination.replicas import ReplicaTree, replicas_path
-from hermes.errors import CoordinationUnavailableError, InvalidNodeError
+from hermes.errors import CoordinationUnavailableError, InvalidNodeError, UnknownTopicError
+from hermes.quoting import quoted
 from hermes.replication.state import TopicReplicas, format_replicas, parse_replicas
 
 #: Producer ids have 63 bits.
@@ -184,6 +185,30 @@ class TopicTree:
 
         self._changes.carry_out(path, decide, name)
         return after
+
+    def change_replicas(
+        self, name: str, change: Callable[[TopicNode, TopicReplicas | None], TopicReplicas | None]
+    ) -> None:
+        """Change the node of a topic's copies, or make it, in one step: of a topic that stays.
+
+        `change`: makes it of the topic's node and the present one, as in `change`; None, or the
+        same: nothing is written. Raises UnknownTopicError: there is no such topic.
+        """
+        path = replicas_path(name)
+
+        def decide(found: Node | None) -> Sequence[Operation]:
+            topic = self._session.get(topic_node_path(name))
+            if topic is None:
+                raise UnknownTopicError(f"there is no topic {quoted(name)}")
+            before = None if found is None else parse_replicas(path, found.value)
+            after = change(parse_topic(topic_node_path(name), topic.value), before)
+            if after is None or after == before:
+                return ()
+            # One that is deleted, or grows, meanwhile has other partitions than were looked at.
+            check: Operation = ("check", topic_node_path(name), topic.version)
+            return [check, _written(path, format_replicas(after), found)]
+
+        self._changes.carry_out(path, decide, name)
 
     def _change_of_replicas(
         self, name: str, change: Callable[[TopicReplicas | None], TopicReplicas | None]

@@ -188,6 +188,7 @@ class KafkaServer:
         self.topic_changes = cluster.topic_changes
         self.requested = cluster.requested
         self.producer_ids = cluster.producer_ids
+        self.replica_changes = cluster.replica_changes
         self.groups = groups
         self.authorization = shared.refusals.authorization
         self.matched_topics = MatchedTopics(self.topics, shared.refusals, self.look_up)

@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance_consumers import CONSUMER_SCENES
 from conformance_groups import GROUP_SCENES
+from conformance_replicas import REPLICA_SCENES
 from conformance_security import SECURITY_SCENES
 from conformance_steps import (
     DEFAULT_RETENTION_MS,
@@ -492,6 +493,7 @@ SCENES: dict[str, Callable[[Scene], None]] = (
     | CONSUMER_SCENES
     | VERSION_SCENES
     | SECURITY_SCENES
+    | REPLICA_SCENES
 )
 
 

@@ -94,6 +94,9 @@ def kafka_kinds() -> list[Kind]:
         Kind("20,000 users altered", _altering_users()),
         Kind("producers of 60,000 partitions", _producers()),
         Kind("60,000 transactions", _transactions()),
+        Kind("20,000 moves", _moves()),
+        Kind("60,000 elections", _elections()),
+        Kind("moves of 60,000 topics", _listed_moves()),
         Kind("log directories, 500 times", _request("DescribeLogDirs", 4, topics=None) * 500, 500),
         Kind("2,000 ids of producers", _init_producer() * 2000, 2000),
         Kind("ApiVersions, 5,000 times", _request("ApiVersions", 0) * 5000, 5000),
@@ -233,6 +236,22 @@ def _producers() -> bytes:
 
 def _transactions() -> bytes:
     return _many("DescribeTransactions", 0, 60_000, "transactional_ids")
+
+
+def _moves() -> bytes:
+    move = {"partition_index": 1, "replicas": [0, 4711]}
+    named = {"name": "no000000", "partitions": [move]}
+    return _many("AlterPartitionReassignments", 1, 20_000, "topics", named)
+
+
+def _elections() -> bytes:
+    named = {"topic": "no000000", "partitions": [1]}
+    return _many("ElectLeaders", 2, 60_000, "topic_partitions", named)
+
+
+def _listed_moves() -> bytes:
+    named = {"name": "no000000", "partition_indexes": [1]}
+    return _many("ListPartitionReassignments", 0, 60_000, "topics", named)
 
 
 def _joins(count: int, group: str, client: bytes = b"c", size: int = 10) -> bytes:

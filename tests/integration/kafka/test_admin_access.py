@@ -172,6 +172,26 @@ def test_quotas_and_users_are_shown_and_changed_by_admins_of_the_cluster(ask: An
     assert (int(shown.error_code), shown.results) == (CLUSTER_REFUSED, ())
 
 
+def test_copies_are_moved_and_leaders_elected_by_admins_of_the_cluster(ask: Any) -> None:
+    make = parts("AlterPartitionReassignments", 1)
+    move = make.ReassignablePartition(partition_index=0, replicas=(0,))
+    topics = (make.ReassignableTopic(name="own-1", partitions=(move,)),)
+    asked = (parts("ElectLeaders", 2).TopicPartitions(topic="own-1", partitions=(0,)),)
+
+    moved = ask("AlterPartitionReassignments", 1, topics=topics)
+    elected = ask("ElectLeaders", 2, election_type=0, topic_partitions=asked)
+    all_of_them = ask("ElectLeaders", 2, election_type=0, topic_partitions=None)
+    listed = ask("ListPartitionReassignments", 0, topics=None)
+
+    assert [int(each.error_code) for each in (moved, elected, all_of_them, listed)] == (
+        4 * [CLUSTER_REFUSED]
+    )
+    (part,) = moved.responses[0].partitions
+    (result,) = elected.replica_election_results[0].partition_result
+    assert (int(part.error_code), int(result.error_code)) == (CLUSTER_REFUSED, CLUSTER_REFUSED)
+    assert all_of_them.replica_election_results == listed.topics == ()
+
+
 def test_producers_are_shown_to_who_may_consume(ask: Any) -> None:
     make = parts("DescribeProducers", 0)
     topics = tuple(

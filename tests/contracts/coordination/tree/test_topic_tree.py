@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from threading import Barrier
 from typing import Any
@@ -20,7 +21,8 @@ from hermes.coordination.kafka_topics import (
 )
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.topic_tree import TopicTree
-from hermes.errors import InvalidNodeError
+from hermes.errors import InvalidNodeError, UnknownTopicError
+from hermes.replication.state import TopicReplicas, first_state
 
 WRITERS = 6
 
@@ -209,3 +211,54 @@ def test_a_partition_that_nobody_knows_of_any_more_keeps_its_place(trees: list[T
     assert lost.partitions == (NOBODY, *one)
     assert trees[0].read().topics["clicks"].partitions == (BrokerPartition(0, 0), *one)
     assert lost.brokers == {1}
+
+
+# -- copies -------------------------------------------------------------------------------------
+
+
+def test_the_first_copies_of_partitions_are_made_once_each(
+    trees: list[TopicTree], at_once: Any
+) -> None:
+    node = kafka_topic(*range(WRITERS))
+    trees[0].create("copied", node)
+
+    def add(tree: TopicTree, number: int) -> None:
+        def change(topic: TopicNode, before: TopicReplicas | None) -> TopicReplicas:
+            known = before or TopicReplicas(topic.id, ())
+            return known.with_state(number, first_state((number,), {number: 1}))
+
+        tree.change_replicas("copied", change)
+
+    at_once(add)
+
+    read = trees[0].read()
+    states = read.replicas["copied"].partitions
+    assert [each and each.replicas for each in states] == [(n,) for n in range(WRITERS)]
+    assert read.topics["copied"] == node
+
+
+def test_copies_of_a_topic_that_grows_meanwhile_are_decided_again(trees: list[TopicTree]) -> None:
+    first, other = trees[:2]
+    first.create("growing", kafka_topic(0))
+    seen: list[int] = []
+
+    def change(topic: TopicNode, before: TopicReplicas | None) -> TopicReplicas:
+        if not seen:
+            grown = (*topic.partitions, BrokerPartition(1, 1))
+            other.change("growing", lambda _: replace(topic, partitions=grown))
+        seen.append(len(topic.partitions))
+        return TopicReplicas(topic.id, (first_state((0,), {0: 1}),))
+
+    first.change_replicas("growing", change)
+
+    assert seen == [1, 2]
+    assert first.read().replicas.keys() == {"growing"}
+
+
+def test_there_are_no_copies_of_what_is_not_there(trees: list[TopicTree], session: Any) -> None:
+    with pytest.raises(UnknownTopicError):
+        trees[0].change_replicas("nowhere", lambda topic, before: TopicReplicas(topic.id, ()))
+    trees[0].create("same", kafka_topic(0))
+    version = trees[0].read().version
+    trees[0].change_replicas("same", lambda topic, before: before)
+    assert trees[0].read()[0::3] == (version, {})
