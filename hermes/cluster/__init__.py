@@ -3,7 +3,8 @@
 cluster_topics     the topics of the cluster, numbered through; topic_registry: this broker's own
 topic_cluster      their state in coordination; local_partitions: what this broker changes there
 cluster_part       what this broker does about that state
-topic_changes      creates, alters, grows and deletes topics; placement: where new partitions go
+topic_changes      creates, alters, grows and deletes topics
+replica_placing    which brokers have the copies of new partitions, or why not; placement: chooses
 replica_changes    changes who has copies of partitions, and who leads them
 topic_settings     the same for topics of this broker alone, and broker.yaml read again
 neighbours, advertising

@@ -41,8 +41,10 @@ def advertised_listeners(
             place = listeners.index(found)
             listeners[place] = found._replace(port=config.advertised_port)
     http = _other_nodes(config, config.http_listen, http_addresses)
-    kafka = _other_nodes(config, config.kafka_listen, kafka_addresses)
-    return BrokerListeners(tuple(listeners), tuple(http), tuple(kafka))
+    kafka = tuple(_other_nodes(config, config.kafka_listen, kafka_addresses))
+    return BrokerListeners(
+        tuple(listeners), tuple(http), kafka, replication=bool(kafka), rack=config.rack or ""
+    )
 
 
 def _other_nodes(

@@ -155,13 +155,17 @@ class ClusterTopics:
         """The brokers that live and serve Kafka's clients, ascending."""
         return sorted(self.live)
 
+    def registered(self) -> Mapping[int, BrokerListeners]:
+        """What the brokers that live say of themselves, those without Kafka's protocol, too."""
+        return {**self._brokers, self._broker_id: self._listeners()}
+
     def brokers(self, asked: ListenerNode) -> Sequence[LiveBroker]:
         own = self._listeners()
         known = self._known_brokers
         if known is not None and known[0] is own and known[1] == asked:
             return known[2]
         found = []
-        for broker_id, listeners in sorted({**self._brokers, self._broker_id: own}.items()):
+        for broker_id, listeners in sorted(self.registered().items()):
             like = listeners.matching_kafka(asked)
             if like is not None:
                 found.append(LiveBroker(broker_id, like.host, like.port))

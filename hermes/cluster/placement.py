@@ -1,6 +1,8 @@
 """Where new partitions are: on which broker of a cluster each is, by which of its numbers."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, zip_longest
 from zlib import crc32
 
 from hermes.coordination.kafka_topics import TopicNode
@@ -9,25 +11,54 @@ from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.quoting import quoted
 
 
-def numbered_places(
-    live: Sequence[int], name: str, first: int, count: int, brokers: Sequence[int] | None
-) -> tuple[BrokerPartition, ...]:
-    """Place new partitions of a topic of Kafka's format, whose numbers all brokers share.
+def spread(
+    racks: Mapping[int, str], name: str, first: int, count: int, copies: int
+) -> list[tuple[int, ...]]:
+    """Choose the brokers of new partitions of a topic of Kafka's format, the leader first.
+
+    Each broker leads one in turns. Copies go into different racks, as long as there are any, and to
+    different brokers with each round, so that no two brokers share all of theirs.
 
     Args:
-        live: the brokers that live, ascending, of which each gets one in turns.
+        racks: the brokers that live, and where each stands; at least as many as copies.
         first: the number of the first new partition.
         count: how many the topic has with them.
-        brokers: on which broker each is, if that is said.
     """
-    if brokers is not None:
-        pairs = zip(brokers, range(first, count), strict=True)
-        return tuple(BrokerPartition(*pair) for pair in pairs)
+    ring = _racks_in_turns(racks)
     start = crc32(name.encode())  # so that small topics don't all begin with the same one
-    return tuple(
-        BrokerPartition(live[(start + number) % len(live)], number)
-        for number in range(first, count)
-    )
+    turns = range(start % len(ring) + first, start % len(ring) + count)
+    return [_copies(ring, racks, turn, copies) for turn in turns]
+
+
+def _racks_in_turns(racks: Mapping[int, str]) -> list[int]:
+    by_rack: dict[str, list[int]] = {}
+    for broker_id in sorted(racks):
+        by_rack.setdefault(racks[broker_id], []).append(broker_id)
+    rounds = zip_longest(*(by_rack[each] for each in sorted(by_rack)))
+    return [each for each in chain.from_iterable(rounds) if each is not None]
+
+
+def _copies(
+    ring: Sequence[int], racks: Mapping[int, str], turn: int, copies: int
+) -> tuple[int, ...]:
+    leader = turn % len(ring)
+    chosen, used = [ring[leader]], Counter([racks[ring[leader]]])
+    others = [*ring[leader + 1 :], *ring[:leader]]
+    shift = turn // len(ring) % max(len(others), 1)
+    others = [*others[shift:], *others[:shift]]
+    while len(chosen) < copies:
+        following = min(others, key=lambda each: used[racks[each]])
+        others.remove(following)
+        chosen.append(following)
+        used[racks[following]] += 1
+    return tuple(chosen)
+
+
+def numbered_places(
+    assignment: Sequence[Sequence[int]], first: int = 0
+) -> tuple[BrokerPartition, ...]:
+    """The places of partitions of Kafka's format, whose numbers all brokers share."""
+    return tuple(BrokerPartition(each[0], number) for number, each in enumerate(assignment, first))
 
 
 def own_places(

@@ -4,7 +4,7 @@ In a cluster a topic is changed in coordination, in one step. Each broker then d
 has seen that: it makes directories, uses the settings, and deletes files.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
@@ -15,12 +15,21 @@ from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.placement import numbered_places, own_places
+from hermes.cluster.replica_placing import (
+    DEFAULT,
+    Assignment,
+    ReplicaPlacing,
+    copies_of,
+    with_copies,
+)
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_settings import SettingChanges
+from hermes.config import parse_topic_settings
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import (
+    ConfigError,
     CoordinationUnavailableError,
     HermesError,
     TooManyTopicsError,
@@ -32,11 +41,13 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.protocol import AlterTopicRequest, check_kafka_topic_name
 from hermes.quoting import quoted
+from hermes.replication.state import TopicReplicas
 from hermes.server.clients import UNKNOWN_CLIENT, Client
 
 #: The setting that says what a topic's partitions hold.
 _FORMAT: Final = "format"
 _PARTITIONS: Final = "partitions"
+_MIN_INSYNC: Final = "min_insync_replicas"
 
 
 class TopicChanges:
@@ -59,6 +70,7 @@ class TopicChanges:
         self._changes = changes
         self._deletions = deletions
         self._part = part
+        self._placing = ReplicaPlacing(shared, topics)
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         known = self.known()
         if known is not None:
@@ -69,21 +81,56 @@ class TopicChanges:
 
     # -- checks ---------------------------------------------------------------------------------
 
-    def check_new(self, name: str, count: int, settings: Mapping[str, str]) -> None:
+    def check_new(
+        self,
+        name: str,
+        count: int,
+        settings: Mapping[str, str],
+        copies: int = DEFAULT,
+        assignment: Assignment | None = None,
+    ) -> tuple[int, Assignment]:
+        """Returns how many partitions a new topic would have, and on which brokers their copies.
+
+        Arguments and errors are as of `create`.
+        """
         check_kafka_topic_name(name)
         if self._topics.get(name) is not None:
             raise TopicExistsError(f"Topic {quoted(name)} already exists.")
+        if count == DEFAULT:  # a client may be quicker with a topic that broker.yaml declares
+            count = self._registry.partition_count(name)
         self._check_count(count)
         self._changes.check_new_topic(name, self._texts(count, settings))
+        placed = self._placing.new(name, count, copies, assignment)
+        self._check_min_insync(name, settings, len(placed[0]))
+        return count, placed
 
-    def check_grow(self, topic: ClusterTopic, count: int) -> None:
+    def check_grow(
+        self, topic: ClusterTopic, count: int, assignment: Assignment | None = None
+    ) -> Assignment:
+        """Returns on which brokers the copies of the new partitions of Kafka's format would be."""
         self._check_count(count)
+        if topic.format != FORMAT_KAFKA:
+            self._placing.check_sole(topic.name, assignment)
+            return assignment or ()
+        return self._placing.more(topic, len(topic.partitions), count, assignment)
 
     def check_alter(
         self, topic: ClusterTopic, given: Mapping[str, str], reset: Collection[str]
     ) -> None:
+        self._check_min_insync(topic.name, given, min(copies_of(topic)))
         if self._registry.exists(topic.name):
             self._changes.check_alter(_altering(topic.name, given, reset))
+
+    def _check_min_insync(self, name: str, given: Mapping[str, str], copies: int) -> None:
+        if _MIN_INSYNC not in given:
+            return
+        asked = parse_topic_settings({_MIN_INSYNC: given[_MIN_INSYNC]}).min_insync_replicas
+        if asked is not None and asked > copies:
+            raise ConfigError(
+                _MIN_INSYNC,
+                f"{asked} copies of topic {quoted(name)} can't be in sync: it has {copies}. Give "
+                f"it more replicas, or ask for {copies} at most",
+            )
 
     def _check_count(self, count: int) -> None:
         limit = self._shared.config.max_partitions
@@ -102,31 +149,33 @@ class TopicChanges:
         partitions: int,
         settings: Mapping[str, str],
         client: Client,
-        brokers: Sequence[int] | None = None,
+        copies: int = DEFAULT,
+        assignment: Assignment | None = None,
     ) -> ClusterTopic:
         """Create a topic with Kafka's format.
 
         Args:
-            partitions: how many it has in the whole cluster; -1 for what broker.yaml says.
+            partitions: how many it has in the whole cluster; `DEFAULT` for what broker.yaml says.
             settings: each as broker.yaml would have it.
-            brokers: on which broker each partition is; one after the other unless given.
+            copies: how many brokers have each partition; `DEFAULT` for what broker.yaml says.
+            assignment: which brokers have each partition, the preferred leader first; chosen unless
+                given.
         """
-        # A client may be quicker than this broker with a topic that broker.yaml declares.
-        count = self._registry.partition_count(name) if partitions == -1 else partitions
-        self.check_new(name, count, settings)
+        count, placed = self.check_new(name, partitions, settings, copies, assignment)
         if self._part is None:
             await self._changes.create_topic(name, self._texts(count, settings), client)
             await self._topics.make([(name, number) for number in range(1, count)])
             return self._found(name)
-        places = numbered_places(self._topics.broker_ids, name, 0, count, brokers)
-        node = TopicNode(uuid4(), FORMAT_KAFKA, places, dict(settings))
-        if not await self._part.cluster.do(lambda tree: tree.create(name, node)):
+        node = TopicNode(uuid4(), FORMAT_KAFKA, numbered_places(placed), dict(settings))
+        replicas = with_copies(TopicReplicas(node.id, ()), 0, placed, self._topics.lives)
+        if not await self._part.cluster.do(lambda tree: tree.create(name, node, replicas)):
             raise TopicExistsError(f"Topic {quoted(name)} already exists.")
         self._log.info(
             "created",
-            "created topic {topic} ({count} partitions) for {client}",
+            "created topic {topic} ({count} partitions) with {copies} copies of each for {client}",
             topic=name,
             count=count,
+            copies=len(placed[0]),
             client=client,
         )
         await self._part.do(name)
@@ -137,13 +186,13 @@ class TopicChanges:
         topic: ClusterTopic,
         count: int,
         client: Client,
-        brokers: Sequence[int] | None = None,
+        assignment: Assignment | None = None,
     ) -> None:
-        """Let a topic have `count` partitions, the new ones on these brokers if that is said.
+        """Let a topic have `count` partitions; `assignment` is as in `create`, of the new ones.
 
         Raises WrongPartitionError: it has as many already.
         """
-        self.check_grow(topic, count)
+        self.check_grow(topic, count, assignment)
         name = topic.name
         if self._part is None:
             given = {_PARTITIONS: str(count)}
@@ -153,20 +202,30 @@ class TopicChanges:
                     [(name, each) for each in range(len(topic.partitions), count)]
                 )
             return
+        first = 0
+        placed: Assignment = ()
 
         def change(node: TopicNode | None) -> TopicNode | None:
+            nonlocal first, placed
             if node is None or node.id != topic.id:
                 raise UnknownTopicError(f"there is no topic {quoted(name)}")
-            now = len(node.partitions)
-            if now >= count:
-                raise WrongPartitionError(f"topic {quoted(name)} has {now} partitions already")
+            first = len(node.partitions)
+            if first >= count:
+                raise WrongPartitionError(f"topic {quoted(name)} has {first} partitions already")
             if node.format == FORMAT_KAFKA:
-                places = numbered_places(self._topics.broker_ids, name, now, count, brokers)
+                placed = self._placing.more(topic, first, count, assignment)
+                places = numbered_places(placed, first)
             else:
-                places = own_places(name, node, count - now, brokers, self._topics.live)
+                brokers = None if assignment is None else [each for (each,) in assignment]
+                places = own_places(name, node, count - first, brokers, self._topics.live)
             return replace(node, partitions=(*node.partitions, *places))
 
-        await self._part.cluster.do(lambda tree: tree.change(name, change))
+        def change_replicas(before: TopicReplicas | None) -> TopicReplicas | None:
+            if before is None or before.id != topic.id:
+                before = TopicReplicas(topic.id, ())
+            return with_copies(before, first, placed, self._topics.lives)
+
+        await self._part.cluster.do(lambda tree: tree.change(name, change, change_replicas))
         await self._part.do(name)
 
     async def alter(
@@ -177,6 +236,7 @@ class TopicChanges:
         client: Client,
     ) -> None:
         """Set (as broker.yaml would have it) and reset settings of a topic."""
+        self._check_min_insync(topic.name, given, min(copies_of(topic)))
         if self._part is None or topic.format != FORMAT_KAFKA:
             await self._changes.alter_topic(_altering(topic.name, given, reset), client)
             return

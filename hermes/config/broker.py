@@ -24,8 +24,10 @@ from hermes.config.quotas import QUOTAS, Quota
 from hermes.config.requested import Requested, quota_in_force
 from hermes.config.setting import Setting, table_of
 from hermes.config.topic import (
+    COPY_COUNT,
     DEFAULT_OF,
     MAX_BATCH_BYTES,
+    MIN_INSYNC,
     SCHEMAS_TOPIC,
     TOPIC_ONLY,
     TOPIC_SETTINGS,
@@ -44,6 +46,7 @@ _NETWORK = "Identity and network"
 _SECURITY = "Security"
 _LIMITS = "Limits"
 _TOPICS = "Topics"
+_REPLICATION = "Copies of topics"
 _STORAGE = "Logs and retention"
 _FLUSH = "Flushing"
 _COORDINATION = "Coordination"
@@ -364,6 +367,74 @@ class BrokerConfig:
     requested: Requested = field(default_factory=Requested)
     #: The attributes that broker.yaml gave.
     given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    default_replication_factor: Annotated[
+        int,
+        Setting(
+            COPY_COUNT,
+            "How many brokers have a copy of each partition of a new topic with `format: kafka`, "
+            "unless its creation says it. More than 1 needs `kafka_listen` and coordination.",
+            _REPLICATION,
+            is_live=True,
+        ),
+    ] = 1
+    default_min_insync_replicas: Annotated[
+        int | None,
+        Setting(
+            MIN_INSYNC,
+            "How many copies must be in sync for messages to be taken with `acks=all`, and to "
+            "become visible; of a topic with fewer copies all. Unless set it is half of them, "
+            "rounded up: 1 of 2, 2 of 3.",
+            _REPLICATION,
+            is_live=True,
+        ),
+    ] = None
+    unclean_leader_election: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether a copy that may lack messages leads when no copy in sync is left. What it "
+            "lacks is lost then.",
+            _REPLICATION,
+            is_live=True,
+        ),
+    ] = False
+    replica_lag_ms: Annotated[
+        int,
+        Setting(
+            kinds.duration(1),
+            "A copy that hasn't had everything for this long is no longer in sync.",
+            _REPLICATION,
+            key="replica_lag_time",
+        ),
+    ] = 10 * _SECOND
+    replication_listener: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.TEXT, "the first of `kafka_listen`"),
+            "The name of the one of `kafka_listen` at which brokers fetch from each other; the "
+            "same on all of them.",
+            _REPLICATION,
+        ),
+    ] = None
+    replicate_as: Annotated[
+        ConnectAs | None,
+        Setting(
+            kinds.optional(CONNECT_AS, "nobody, without TLS"),
+            "The credentials with which the broker fetches from others, in the form of "
+            "`connect_as`. With access rules it needs `replicate` of the cluster there.",
+            _REPLICATION,
+        ),
+    ] = None
+    rack: Annotated[
+        str | None,
+        Setting(
+            kinds.optional(kinds.TEXT, "none"),
+            "Where the broker stands, for instance the data centre's zone: copies of a partition "
+            "are placed in different racks.",
+            _REPLICATION,
+        ),
+    ] = None
 
     log_dir: Annotated[
         Path,

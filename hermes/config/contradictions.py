@@ -10,6 +10,7 @@ from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import check_listeners
 from hermes.config.topic import check_format, check_untrimmed
 from hermes.errors import ConfigError
+from hermes.quoting import quoted
 
 if TYPE_CHECKING:
     from hermes.config.broker import BrokerConfig
@@ -30,6 +31,7 @@ class _Address(NamedTuple):
 def check_contradictions(config: "BrokerConfig") -> None:
     """Refuse a configuration whose settings contradict each other. Raises ConfigError."""
     _check_coordination(config)
+    _check_replication(config)
     _check_sizes(config)
     _check_retention(config)
     _check_heartbeats(config)
@@ -64,6 +66,25 @@ def _check_coordination(config: "BrokerConfig") -> None:
             "zookeeper_connect",
             "it has no effect with coordination: embedded (the default): "
             "set coordination: zookeeper, or leave it out",
+        )
+
+
+def _check_replication(config: "BrokerConfig") -> None:
+    if config.default_replication_factor > 1:
+        if config.kafka_listen is None:
+            raise ConfigError(
+                "default_replication_factor", "copies of topics need kafka_listen on every broker"
+            )
+        if config.coordination == "none":
+            raise ConfigError(
+                "default_replication_factor",
+                "copies of topics need coordination: zookeeper, or embedded in one of the brokers",
+            )
+    names = {each.name for each in config.kafka_listen or ()}
+    if config.replication_listener and config.replication_listener not in names:
+        raise ConfigError(
+            "replication_listener",
+            f"no listener of kafka_listen is called {quoted(config.replication_listener)}",
         )
 
 

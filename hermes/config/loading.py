@@ -45,6 +45,7 @@ def load_broker_config(path: str | Path) -> BrokerConfig:
         and tuple(each.relative_to(base) for each in config.http_listen),
         coordination_listen=config.coordination_listen.relative_to(base),
         connect_as=config.connect_as and config.connect_as.relative_to(base),
+        replicate_as=config.replicate_as and config.replicate_as.relative_to(base),
         users_file=config.users_file and base / config.users_file,
         mirror=config.mirror and config.mirror.relative_to(base),
     )

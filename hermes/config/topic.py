@@ -18,6 +18,13 @@ CREATE_TIME: Final = "CreateTime"
 LOG_APPEND_TIME: Final = "LogAppendTime"
 
 
+#: The most copies of a partition.
+MOST_COPIES: Final = 7
+
+COPY_COUNT: Final = kinds.whole_number(1, MOST_COPIES)
+MIN_INSYNC: Final = kinds.optional(COPY_COUNT, "half of the copies, rounded up")
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """The settings of one topic: its own, and else the broker's.
@@ -127,6 +134,27 @@ class TopicSettings:
             replaces=("topic.flush.intervals.ms",),
         ),
     ]
+    min_insync_replicas: Annotated[
+        int | None,
+        Setting(
+            MIN_INSYNC,
+            "How many copies must be in sync for messages to be taken with `acks=all`, and to "
+            "become visible, with `format: kafka`; at most as many as there are.",
+        ),
+    ]
+    unclean_leader_election: Annotated[
+        bool,
+        Setting(
+            kinds.TRUTH,
+            "Whether a copy that may lack messages leads when no copy in sync is left, with "
+            "`format: kafka`.",
+        ),
+    ]
+
+    def least_in_sync(self, copies: int) -> int:
+        """How many of a partition's copies must be in sync for anything to be committed."""
+        wanted = self.min_insync_replicas
+        return (copies + 1) // 2 if wanted is None else min(wanted, copies)
 
     @property
     def is_compacted(self) -> bool:
@@ -196,6 +224,10 @@ def check_format(entry: TopicConfig, settings: TopicSettings) -> None:
         raise ConfigError("message_timestamp_type", f"{LOG_APPEND_TIME} {needs} have no timestamps")
     if entry.max_batch_bytes is not UNSET:
         raise ConfigError("max_batch_bytes", f"it {needs} come in no batches")
+    if entry.min_insync_replicas not in (UNSET, None, 1):
+        raise ConfigError("min_insync_replicas", f"it {needs} have one copy")
+    if entry.unclean_leader_election is True:
+        raise ConfigError("unclean_leader_election", f"it {needs} have one copy")
 
 
 def check_untrimmed(topic: str, entry: TopicConfig) -> None:
@@ -218,6 +250,7 @@ TOPIC_SETTINGS: Final[Mapping[str, Setting]] = table_of(TopicSettings)
 DEFAULT_OF: Final[Mapping[str, str]] = {
     "partitions": "num_partitions",
     "max_batch_bytes": "max_message_bytes",
+    "min_insync_replicas": "default_min_insync_replicas",
 }
 
 #: The largest batch of a topic for which nothing else is set, neither for the broker: Kafka's

@@ -1,6 +1,7 @@
 """Where a broker listens, as other clients than Kafka 0.7's find it. Pure functions.
 
-    /hermes/brokers/<id>    ephemeral    {"listeners": [...], "http": [...], "kafka": [...]}
+    /hermes/brokers/<id>    ephemeral    {"listeners": [...], "http": [...], "kafka": [...],
+                                          "replication": 1, "rack": "zone-1"}
 
 0.7's node of a broker has room for one host and port, and for no word about TLS. So this one is
 beside it, is written in the same transaction, and ends with the same session. Each listener is
@@ -9,6 +10,8 @@ beside it, is written in the same transaction, and ends with the same session. E
      "authentication": "scram"}
 
 Whoever reads it skips keys that it doesn't know, and listeners that it can't understand.
+`replication` is the version of what brokers do to keep copies of each other's partitions; earlier
+releases don't write it.
 """
 
 import json
@@ -20,6 +23,9 @@ from hermes.errors import InvalidNodeError
 from hermes.quoting import quoted
 
 HERMES_BROKERS: Final = "/hermes/brokers"
+
+#: The version that is written.
+_REPLICATION: Final = 1
 
 _MOST_LISTENERS: Final = 64
 _LONGEST: Final = 255
@@ -51,11 +57,14 @@ class BrokerListeners(NamedTuple):
     """`listeners`: those that speak the broker's protocol, in the order of broker.yaml.
 
     `http`: those that speak HTTP. `kafka`: those that speak that of Kafka's current clients.
+    `replication`: whether it can have copies. `rack`: where it stands; empty if it doesn't say.
     """
 
     listeners: Sequence[ListenerNode]
     http: Sequence[ListenerNode] = ()
     kafka: Sequence[ListenerNode] = ()
+    replication: bool = False
+    rack: str = ""
 
     def matching(self, asked: ListenerNode) -> ListenerNode | None:
         """Which of the listeners a client should use that has reached another broker's.
@@ -84,10 +93,17 @@ def listeners_path(broker_id: int) -> str:
 
 def format_listeners(listeners: BrokerListeners) -> bytes:
     """Write where a broker listens; a broker without Kafka's protocol doesn't mention it."""
-    kinds = {key: [each._asdict() for each in some] for key, some in listeners._asdict().items()}
-    if not kinds["kafka"]:
-        del kinds["kafka"]
-    return json.dumps(kinds).encode()
+    kinds = {"listeners": listeners.listeners, "http": listeners.http, "kafka": listeners.kafka}
+    shown: dict[str, Any] = {
+        key: [each._asdict() for each in some]
+        for key, some in kinds.items()
+        if some or key != "kafka"
+    }
+    if listeners.replication:
+        shown["replication"] = _REPLICATION
+    if listeners.rack:
+        shown["rack"] = listeners.rack
+    return json.dumps(shown).encode()
 
 
 def parse_listeners(path: str, value: bytes) -> BrokerListeners:
@@ -100,7 +116,11 @@ def parse_listeners(path: str, value: bytes) -> BrokerListeners:
     if not all(isinstance(each, list) for each in kinds):
         shown = quoted(value.decode(errors="replace")) if value else "nothing"
         raise InvalidNodeError(f"{path}: expected listeners as JSON, got {shown}")
-    return BrokerListeners(*map(_understood, kinds))
+    version, rack = found.get("replication"), found.get("rack")
+    has_copies = type(version) is int and version >= _REPLICATION
+    is_rack = isinstance(rack, str) and len(rack) <= _LONGEST
+    listeners, http, kafka = map(_understood, kinds)
+    return BrokerListeners(listeners, http, kafka, has_copies, rack if is_rack else "")
 
 
 def _understood(values: list[Any]) -> tuple[ListenerNode, ...]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.cluster.replica_placing import copies_of
 from hermes.config import BrokerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs
@@ -84,10 +85,11 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
     if kind == _TOPIC:
         if not call.permits_topic(Operation.DESCRIBE, name):
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
-        if call.server.topics.get(name) is None:
+        found = call.server.topics.get(name)
+        if found is None:
             check_kafka_topic_name(name)
             raise _unknown_topic()
-        return topic_configs(shared.config, name)
+        return topic_configs(shared.config, name, copies_of(found)[0])
     if kind != _BROKER:
         raise _unsupported(kind)
     call.check_admin()

@@ -1,23 +1,20 @@
 """CreateTopics, DeleteTopics and CreatePartitions: one change after the other, each answered.
 
-Everything is checked as Kafka checks it, with its errors. Each partition is on one broker: a client
-that asks for more than one replica is refused.
+Everything is checked as Kafka checks it, with its errors.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.cluster.replica_placing import DEFAULT, Assignment, copies_of
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
-
-_DEFAULT: Final = -1
 
 #: Kafka's bound of what one request may create.
 _MOST_PARTITIONS: Final = 10_000
@@ -46,32 +43,31 @@ async def create_topics(request: Any, call: Call) -> Any:
 async def _create(asked: Any, is_check: bool, call: Call) -> Any:
     name = asked.name
     check_kafka_topic_name(name)
-    count, brokers = _wanted_partitions(asked, call)
+    count, copies, assignment = _wanted_partitions(asked)
     settings: dict[str, str] = {}
     for each in asked.configs:
         settings |= topic_setting(each.name, each.value)
-    if count == _DEFAULT:
-        count = call.server.shared.topics.partition_count(name)
+    changes = call.server.topic_changes
     if is_check:
-        call.server.topic_changes.check_new(name, count, settings)
-        return _created(call, name, None, count)
-    made = await call.server.topic_changes.create(name, count, settings, call.client, brokers)
-    return _created(call, name, made.id, len(made.partitions))
+        count, placed = changes.check_new(name, count, settings, copies, assignment)
+        return _created(call, name, None, count, len(placed[0]))
+    made = await changes.create(name, count, settings, call.client, copies, assignment)
+    return _created(call, name, made.id, len(made.partitions), copies_of(made)[0])
 
 
-def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | None]:
-    """How many partitions a topic shall have, and on which brokers, if the client says so.
+def _wanted_partitions(asked: Any) -> tuple[int, int, Assignment | None]:
+    """How many partitions a topic shall have, how many copies, or on which brokers these are.
 
     Raises KafkaError: there can't be such a topic.
     """
     count, replicas = asked.num_partitions, asked.replication_factor
     if asked.assignments:
-        if count != _DEFAULT:
+        if count != DEFAULT:
             raise KafkaError(
                 Code.INVALID_REQUEST,
                 "A manual partition assignment was specified, but numPartitions was not set to -1.",
             )
-        if replicas != _DEFAULT:
+        if replicas != DEFAULT:
             raise KafkaError(
                 Code.INVALID_REQUEST,
                 "A manual partition assignment was specified, but replicationFactor was not set "
@@ -83,8 +79,8 @@ def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | Non
                 Code.INVALID_REPLICA_ASSIGNMENT,
                 "partitions should be a consecutive 0-based integer sequence",
             )
-        return len(by_number), _checked_brokers([by_number[n] for n in sorted(by_number)], call)
-    if count != _DEFAULT and count <= 0:
+        return len(by_number), DEFAULT, [by_number[number] for number in sorted(by_number)]
+    if count != DEFAULT and count <= 0:
         raise KafkaError(
             Code.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
@@ -94,43 +90,15 @@ def _wanted_partitions(asked: Any, call: Call) -> tuple[int, Sequence[int] | Non
             Code.POLICY_VIOLATION,
             f"Excessively large number of partitions per request: {count}.",
         )
-    if replicas != _DEFAULT and replicas <= 0:
+    if replicas != DEFAULT and replicas <= 0:
         raise KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
             "Replication factor was set to an invalid non-positive value.",
         )
-    if replicas > 1:
-        raise KafkaError(
-            Code.INVALID_REPLICATION_FACTOR,
-            f"The target replication factor of {replicas} cannot be reached: Hermes keeps each "
-            "partition on one broker.",
-        )
-    return count, None
+    return count, replicas, None
 
 
-def _checked_brokers(assignments: Sequence[Sequence[int]], call: Call) -> list[int]:
-    """The one broker of each partition; KafkaError if there are more, or they don't live."""
-    live = {each.id for each in call.server.topics.brokers(call.client.listener)}
-    brokers = []
-    for broker_ids in assignments:
-        if len(broker_ids) != 1:
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes {len(broker_ids)} brokers for a "
-                "partition: Hermes keeps each on one.",
-            )
-        (broker_id,) = broker_ids
-        if broker_id not in live:
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"The manual partition assignment includes broker {broker_id}, but no such broker "
-                "is registered.",
-            )
-        brokers.append(broker_id)
-    return brokers
-
-
-def _created(call: Call, name: str, topic_id: UUID | None, count: int) -> Any:
+def _created(call: Call, name: str, topic_id: UUID | None, count: int, copies: int) -> Any:
     make = call.make
     configs: tuple[Any, ...] | None = None
     is_shown = call.version >= 5 and call.server.shows(call.client, name)
@@ -143,7 +111,7 @@ def _created(call: Call, name: str, topic_id: UUID | None, count: int) -> Any:
                 config_source=each.source,
                 is_sensitive=False,
             )
-            for each in topic_configs(call.server.shared.config, name)
+            for each in topic_configs(call.server.shared.config, name, copies)
         )
     return make.CreatableTopicResult(
         name=name,
@@ -151,8 +119,8 @@ def _created(call: Call, name: str, topic_id: UUID | None, count: int) -> Any:
         error_code=Code.NONE,
         error_message=None,
         topic_config_error_code=0 if is_shown else Code.TOPIC_AUTHORIZATION_FAILED,
-        num_partitions=count if is_shown else _DEFAULT,
-        replication_factor=1 if is_shown else _DEFAULT,
+        num_partitions=count if is_shown else DEFAULT,
+        replication_factor=copies if is_shown else DEFAULT,
         configs=configs,
     )
 
@@ -164,8 +132,8 @@ def _not_created(call: Call, name: str, error: HermesError) -> Any:
         error_code=code_of(error),
         error_message=str(error),
         topic_config_error_code=0,
-        num_partitions=_DEFAULT,
-        replication_factor=_DEFAULT,
+        num_partitions=DEFAULT,
+        replication_factor=DEFAULT,
         configs=(),
     )
 
@@ -268,16 +236,10 @@ async def _grow(asked: Any, is_check: bool, call: Call) -> None:
             f"The topic {name} currently has {now} partition(s); {asked.count} would not be an "
             "increase.",
         )
-    brokers = None
+    assignment = None
     if asked.assignments is not None:
-        if len(asked.assignments) != asked.count - now:
-            raise KafkaError(
-                Code.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {asked.count - now} additional partition(s), but only "
-                f"{len(asked.assignments)} assignment(s) were specified.",
-            )
-        brokers = _checked_brokers([each.broker_ids for each in asked.assignments], call)
+        assignment = [each.broker_ids for each in asked.assignments]
     if is_check:
-        call.server.topic_changes.check_grow(found, asked.count)
+        call.server.topic_changes.check_grow(found, asked.count, assignment)
     else:
-        await call.server.topic_changes.grow(found, asked.count, call.client, brokers)
+        await call.server.topic_changes.grow(found, asked.count, call.client, assignment)

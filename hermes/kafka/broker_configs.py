@@ -51,6 +51,11 @@ _ROWS: Final = (
     _BrokerRow("connections.max.idle.ms", _T.LONG, "idle_timeout"),
     _BrokerRow("max.connections", _T.INT, "max_connections"),
     _BrokerRow("num.io.threads", _T.INT, "io_threads"),
+    _BrokerRow("default.replication.factor", _T.INT, "default_replication_factor"),
+    _BrokerRow("min.insync.replicas", _T.INT, "default_min_insync_replicas"),
+    _BrokerRow("unclean.leader.election.enable", _T.BOOLEAN, "unclean_leader_election", _truth),
+    _BrokerRow("replica.lag.time.max.ms", _T.LONG, "replica_lag_time"),
+    _BrokerRow("broker.rack", _T.STRING, "rack", lambda value: value or ""),
     _BrokerRow("log.segment.bytes", _T.INT, "segment_bytes"),
     _BrokerRow("log.roll.ms", _T.LONG, "segment_age"),
     _BrokerRow("log.retention.ms", _T.LONG, "retention_time", _limit),
@@ -61,13 +66,10 @@ _ROWS: Final = (
 
 #: What is so for every broker here.
 _ALWAYS: Final = (
-    ("default.replication.factor", _T.INT, "1"),
-    ("min.insync.replicas", _T.INT, "1"),
     ("compression.type", _T.STRING, "producer"),
     ("log.cleanup.policy", _T.LIST, "delete"),
     ("log.message.timestamp.type", _T.STRING, "CreateTime"),
     ("delete.topic.enable", _T.BOOLEAN, "true"),
-    ("unclean.leader.election.enable", _T.BOOLEAN, "false"),
     # By which consoles tell what they may ask for: that of the oldest schemas that are served.
     ("inter.broker.protocol.version", _T.STRING, "4.0"),
 )
@@ -83,6 +85,8 @@ def broker_configs(
         value = show(getattr(config, setting.attribute))
         if key == "max_message_bytes":  # which of batches is another unless it is given
             value = show(config.topic("").max_batch_bytes)
+        if key == "default_min_insync_replicas":
+            value = show(config.topic("").least_in_sync(config.default_replication_factor))
         row = ConfigRow(name, kind, setting.doc, key)
         yield ConfigValue(row, value, source, (value, source), is_read_only=True)
     # It has no listener of Kafka's protocol unless broker.yaml says so.

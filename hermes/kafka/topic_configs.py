@@ -99,6 +99,10 @@ def _read_ms(text: str) -> str:
     return f"{text}ms"
 
 
+def _show_truth(value: bool) -> str:
+    return str(value).lower()
+
+
 def _read_policies(text: str) -> str:
     # In either order, with spaces: a list.
     return ",".join(sorted({each.strip() for each in text.split(",")}))
@@ -109,6 +113,7 @@ _MS: Final[dict[str, Any]] = {"read": _read_ms}
 _MS_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_ms_limit}
 _BYTES_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_bytes_limit}
 
+_MIN_INSYNC: Final = "min.insync.replicas"
 _FOREVER: Final = str(2**63 - 1)
 
 _ROWS: Final = (
@@ -186,11 +191,11 @@ _ROWS: Final = (
         "log.message.timestamp.type",
     ),
     ConfigRow(
-        "min.insync.replicas",
+        _MIN_INSYNC,
         _T.INT,
-        "Each partition is on one broker.",
-        broker="min.insync.replicas",
-        always="1",
+        "How many copies must be in sync for acks=all; half of them, rounded up, unless set.",
+        "min_insync_replicas",
+        _MIN_INSYNC,
     ),
     ConfigRow(
         "preallocate",
@@ -233,9 +238,11 @@ _ROWS: Final = (
     ConfigRow(
         "unclean.leader.election.enable",
         _T.BOOLEAN,
-        "Whether a replica may lead that lacks messages; there are none.",
-        broker="unclean.leader.election.enable",
-        always="false",
+        "Whether a replica may lead that lacks messages, when no other is left.",
+        "unclean_leader_election",
+        "unclean.leader.election.enable",
+        show=_show_truth,
+        read=str.lower,
     ),
 )
 
@@ -243,8 +250,11 @@ _ROWS: Final = (
 TOPIC_CONFIGS: Final[Mapping[str, ConfigRow]] = {row.name: row for row in _ROWS}
 
 
-def topic_configs(config: BrokerConfig, topic: str) -> Iterator[ConfigValue]:
-    """List a topic's settings in force, by Kafka's names: the defaults if there is no topic."""
+def topic_configs(config: BrokerConfig, topic: str, copies: int = 1) -> Iterator[ConfigValue]:
+    """List a topic's settings in force, by Kafka's names: the defaults if there is no topic.
+
+    `copies`: how many each partition has.
+    """
     settings = config.topic(topic)
     origins = {each.name: each.origin for each in settings_in_force(config, topic)}
     defaults = config.topic("")  # which no topic is called
@@ -254,11 +264,14 @@ def topic_configs(config: BrokerConfig, topic: str) -> Iterator[ConfigValue]:
             yield ConfigValue(row, *always, always)
             continue
         attribute = TOPIC_SETTINGS[row.key].attribute
-        default = row.show(getattr(defaults, attribute)), _default_source(config, row)
+        shown, usual = (row.show(getattr(each, attribute)) for each in (settings, defaults))
+        if row.name == _MIN_INSYNC:
+            shown, usual = (str(each.least_in_sync(copies)) for each in (settings, defaults))
+        default = usual, _default_source(config, row)
         source = default[1]
         if origins[row.key] in (ALTERED, TOPIC_ENTRY):
             source = ConfigSource.TOPIC
-        yield ConfigValue(row, row.show(getattr(settings, attribute)), source, default)
+        yield ConfigValue(row, shown, source, default)
 
 
 def _default_source(config: BrokerConfig, row: ConfigRow) -> ConfigSource:

@@ -86,7 +86,7 @@ def test_a_topic_is_created_described_grown_and_deleted(client: AdminClient, nam
     assert shown["retention.ms"] == ("3600000", set_here)
     assert shown["segment.bytes"] == ("1048576", set_here)
     assert shown["cleanup.policy"] == ("delete", default)
-    assert shown["min.insync.replicas"] == ("1", default)
+    assert shown["min.insync.replicas"] == ("1", set_here)
     assert shown["retention.bytes"] == ("-1", default)
     assert only(client.create_partitions([NewPartitions(name, 5)])) is None
     assert len(client.list_topics(name, timeout=60).topics[name].partitions) == 5

@@ -70,7 +70,7 @@ def test_kafka_0_7_finds_what_it_can_use_else_the_first() -> None:
 def test_unix_sockets_alone() -> None:
     made = config(listen="unix:/run/x", coordination="none")
     found = advertised_listeners(made, ["/run/x"], [])
-    assert found == ((), (), ())
+    assert found == BrokerListeners(())
     with pytest.raises(ConfigError, match="advertised_port: needed"):
         registered_place(made, found)
     made = config(listen="unix:/run/x", advertised_port=5)

@@ -85,6 +85,13 @@ max_open_segments: 12
 num_partitions: 4
 auto_create_topics: false
 max_topic_name_length: 100
+default_replication_factor: 3
+default_min_insync_replicas: 2
+unclean_leader_election: true
+replica_lag_time: 30s
+replication_listener: inside
+replicate_as: {user: broker-1, password_file: /etc/hermes/password, tls: true}
+rack: zone-1
 topics:
   clicks:
     partitions: 8
@@ -109,10 +116,10 @@ flush_messages: 100
 flush_interval: 500ms
 flush_check_interval: 3s
 flush_threads: 3
-coordination: none
+coordination: zookeeper
 coordination_listen: tcp:2182
 http_listen: tcp:9093:interface=127.0.0.1
-kafka_listen: tcp:19092:interface=127.0.0.1
+kafka_listen: {endpoint: "tcp:19092:interface=127.0.0.1", name: inside}
 kafka_to_0_7: refuse
 group_initial_rebalance_delay: 0s
 group_min_session_timeout: 1s
@@ -210,6 +217,15 @@ ready_file: /run/hermes.ready
                 flush_interval_ms=0,
             )
         },
+        default_replication_factor=3,
+        default_min_insync_replicas=2,
+        unclean_leader_election=True,
+        replica_lag_ms=30_000,
+        replication_listener="inside",
+        replicate_as=ConnectAs(
+            user="broker-1", password_file=Path("/etc/hermes/password"), tls=True
+        ),
+        rack="zone-1",
         log_dir=Path("/var/lib/hermes"),
         segment_bytes=512 << 20,
         segment_age_ms=2 * 86_400_000,
@@ -227,7 +243,7 @@ ready_file: /run/hermes.ready
         flush_interval_ms=500,
         flush_check_interval_ms=3000,
         flush_threads=3,
-        coordination="none",
+        coordination="zookeeper",
         coordination_listen=ListenerConfig("tcp:2182"),
         coordination_max_bytes=10 << 20,
         zookeeper_connect="zk1:2181,zk2:2181/kafka",
@@ -240,7 +256,7 @@ ready_file: /run/hermes.ready
         log_format="json",
         log_level="warn",
         http_listen=(ListenerConfig("tcp:9093:interface=127.0.0.1"),),
-        kafka_listen=(ListenerConfig("tcp:19092:interface=127.0.0.1"),),
+        kafka_listen=(ListenerConfig("tcp:19092:interface=127.0.0.1", name="inside"),),
         kafka_to_0_7="refuse",
         group_initial_rebalance_delay_ms=0,
         group_min_session_timeout_ms=1000,

@@ -48,7 +48,31 @@ def test_it_is_json() -> None:
         ],
         "http": [{"name": "0", "host": "::1", "port": 9093, "tls": True, "authentication": "tls"}],
     }
-    assert parse_listeners(PATH, written) == ((PLAIN, OUTSIDE), (HTTP,), ())
+    assert parse_listeners(PATH, written) == BrokerListeners((PLAIN, OUTSIDE), (HTTP,))
+
+
+def test_a_broker_says_that_it_can_have_copies_and_where_it_stands():
+    listeners = BrokerListeners((PLAIN,), (), (PLAIN,), replication=True, rack="zone-1")
+
+    written = json.loads(format_listeners(listeners))
+
+    assert (written["replication"], written["rack"]) == (1, "zone-1")
+    assert parse_listeners(PATH, json.dumps(written).encode()) == listeners
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({}, (False, "")),
+        ({"replication": 2}, (True, "")),
+        ({"replication": True, "rack": 1}, (False, "")),
+        ({"replication": "1", "rack": "r" * 256}, (False, "")),
+    ],
+)
+def test_of_what_it_does_not_understand_nothing_is_taken(written, read):
+    found = parse_listeners(PATH, json.dumps({"listeners": [], **written}).encode())
+
+    assert (found.replication, found.rack) == read
 
 
 def test_where_kafkas_current_clients_connect_stands_beside_the_others():
