@@ -79,11 +79,12 @@ class ClusterTopic(NamedTuple):
 
 
 class LiveBroker(NamedTuple):
-    """A broker, as the clients of one listener reach it."""
+    """A broker, as the clients of one listener reach it; `rack` is empty if it doesn't say."""
 
     id: int
     host: str
     port: int
+    rack: str = ""
 
 
 class ClusterTopics:
@@ -168,7 +169,7 @@ class ClusterTopics:
         for broker_id, listeners in sorted(self.registered().items()):
             like = listeners.matching_kafka(asked)
             if like is not None:
-                found.append(LiveBroker(broker_id, like.host, like.port))
+                found.append(LiveBroker(broker_id, like.host, like.port, listeners.rack))
         self._known_brokers = own, asked, found
         return found
 
@@ -284,9 +285,12 @@ class ClusterTopics:
         Returns (number, size in bytes, how many offsets aren't visible yet) of each that has a log.
         """
         found = self._topics.get(name)
-        sizes = []
-        for number, place in enumerate(() if found is None else found.partitions):
-            if place.broker_id == self._broker_id and (numbers is None or number in numbers):
+        sizes: list[tuple[int, int, int]] = []
+        if found is None:
+            return sizes
+        for number, place in enumerate(found.partitions):
+            is_here = self._broker_id in found.replicas(number)
+            if is_here and (numbers is None or number in numbers):
                 log = self._directory.get(name, place.partition)
                 if log is not None:
                     lag = log.end_offset - log.high_watermark

@@ -12,7 +12,11 @@ _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 #: Kafka's numbers of what a client may do to the cluster, by ours.
-_OPERATIONS: Final = ((Operation.ADMIN, (5, 7, 9, 10, 11, 12)), (Operation.DESCRIBE, (8,)))
+_OPERATIONS: Final = (
+    (Operation.ADMIN, (5, 7, 10, 11, 12)),
+    (Operation.DESCRIBE, (8,)),
+    (Operation.REPLICATE, (9,)),
+)
 
 
 def describe_cluster(request: Any, call: Call) -> Any:
@@ -36,7 +40,11 @@ def describe_cluster(request: Any, call: Call) -> Any:
         controller_id=topics.controller_id if code is Code.NONE else -1,
         brokers=tuple(
             make.DescribeClusterBroker(
-                broker_id=each.id, host=each.host, port=each.port, rack=None, is_fenced=False
+                broker_id=each.id,
+                host=each.host,
+                port=each.port,
+                rack=each.rack or None,
+                is_fenced=False,
             )
             for each in brokers
         ),

@@ -89,8 +89,10 @@ def _answer(request: Any, call: Call, found: list[Any]) -> Any:
 def _response(request: Any, call: Call, described: list[Any]) -> Any:
     topics, make = call.server.topics, call.make
     brokers = []
-    for number, host, port in topics.brokers(call.client.listener):
-        brokers.append(make.MetadataResponseBroker(node_id=number, host=host, port=port))
+    for number, host, port, rack in topics.brokers(call.client.listener):
+        brokers.append(
+            make.MetadataResponseBroker(node_id=number, host=host, port=port, rack=rack or None)
+        )
     return make.MetadataResponse(
         brokers=tuple(brokers),
         cluster_id=topics.cluster_id or None,

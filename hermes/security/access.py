@@ -32,6 +32,7 @@ class Operation(StrEnum):
     DELETE = "delete"
     GROUP = "group"
     ADMIN = "admin"
+    REPLICATE = "replicate"
 
 
 class ResourceKind(StrEnum):
@@ -66,9 +67,9 @@ Rights = Callable[[str, Operation, Resource], bool]
 
 #: What can be done to each kind of resource. Altering a topic's settings is `admin` of the topic.
 OPERATIONS_ON: Final = {
-    ResourceKind.TOPIC: frozenset(Operation) - {Operation.GROUP},
+    ResourceKind.TOPIC: frozenset(Operation) - {Operation.GROUP, Operation.REPLICATE},
     ResourceKind.GROUP: frozenset({Operation.GROUP, Operation.DESCRIBE}),
-    ResourceKind.CLUSTER: frozenset({Operation.ADMIN, Operation.DESCRIBE}),
+    ResourceKind.CLUSTER: frozenset({Operation.ADMIN, Operation.DESCRIBE, Operation.REPLICATE}),
 }
 
 
@@ -76,6 +77,7 @@ _VERBS: Final = {
     Operation.PRODUCE: "produce to",
     Operation.GROUP: "use",
     Operation.ADMIN: "administer",
+    Operation.REPLICATE: "have copies of all topics of",
 }
 
 

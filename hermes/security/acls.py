@@ -8,6 +8,7 @@
     READ, DELETE of a group                group
     DESCRIBE of a group, of the cluster    describe
     ALTER of the cluster                   admin
+    CLUSTER_ACTION of the cluster          replicate
     CREATE of the cluster                  create, of every topic
     IDEMPOTENT_WRITE of the cluster        nothing: who may do anything may do that
 
@@ -106,7 +107,11 @@ _SHOWN: Final[Mapping[AclKind, Mapping[Operation, Sequence[AclOperation]]]] = {
         _O.ADMIN: (_A.ALTER, _A.ALTER_CONFIGS),
     },
     AclKind.GROUP: {_O.GROUP: (_A.READ, _A.DELETE), _O.DESCRIBE: (_A.DESCRIBE,)},
-    AclKind.CLUSTER: {_O.ADMIN: (_A.ALTER,), _O.DESCRIBE: (_A.DESCRIBE,)},
+    AclKind.CLUSTER: {
+        _O.ADMIN: (_A.ALTER,),
+        _O.DESCRIBE: (_A.DESCRIBE,),
+        _O.REPLICATE: (_A.CLUSTER_ACTION,),
+    },
 }
 
 #: The other way around.

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.security import CLUSTER, AccessRule, AccessRules, Operation, Resource, ResourceKind
+from hermes.security.access import OPERATIONS_ON
 
 PRINCIPALS = ["alice", "alan", "bob", "anonymous"]
 GROUPS = ["red", "blue"]
@@ -22,7 +23,7 @@ resources = st.just(CLUSTER) | st.builds(
 def rules(draw: st.DrawFn) -> AccessRule:
     about = draw(st.sampled_from(["topic", "group", ""]))
     fitting = {
-        "topic": [each for each in Operation if each is not Operation.GROUP],
+        "topic": sorted(OPERATIONS_ON[ResourceKind.TOPIC]),
         "group": [Operation.GROUP, Operation.DESCRIBE],
         "": list(Operation),
     }[about]

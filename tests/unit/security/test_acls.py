@@ -2,7 +2,8 @@
 
 import pytest
 
-from hermes.security import CLUSTER, AccessRule, AccessRules, Operation, Resource
+from hermes.security import CLUSTER, AccessRule, AccessRules, Operation, Resource, ResourceKind
+from hermes.security.access import OPERATIONS_ON
 from hermes.security.acls import (
     ANY,
     MATCH,
@@ -68,6 +69,7 @@ def may(*acls: Acl, principal: str = "alice", groups: frozenset[str] = NOBODY) -
         (acl("DESCRIBE", "GROUP"), {"describe group"}),
         (acl("ALTER", "CLUSTER", "kafka-cluster"), {"admin cluster"}),
         (acl("DESCRIBE", "CLUSTER", "kafka-cluster"), {"describe cluster"}),
+        (acl("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"), {"replicate cluster"}),
         (acl("CREATE", "CLUSTER", "kafka-cluster"), {"create clicks", "create click"}),
         (acl("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster"), set()),
     ],
@@ -78,10 +80,11 @@ def test_each_allows_what_it_says(made: Acl, allowed: set[str]) -> None:
 
 
 def test_all_is_all_of_one_kind() -> None:
-    of_topics = {f"{each} clicks" for each in Operation if each is not Operation.GROUP}
+    of_topics = {f"{each} clicks" for each in OPERATIONS_ON[ResourceKind.TOPIC]}
     assert may(acl("ALL")) == of_topics
     assert may(acl("ALL", "GROUP")) == {"group group", "describe group"}
-    cluster = {"admin cluster", "describe cluster", "create clicks", "create click"}
+    of_cluster = {"admin cluster", "describe cluster", "replicate cluster"}
+    cluster = of_cluster | {"create clicks", "create click"}
     assert may(acl("ALL", "CLUSTER", "kafka-cluster")) == cluster
 
 
@@ -114,7 +117,7 @@ def test_groups_of_users_and_who_is_nobody() -> None:
         (acl("WRITE", "TRANSACTIONAL_ID"), "nothing of the kind TRANSACTIONAL_ID"),
         (acl("WRITE", "GROUP"), "no WRITE of a group"),
         (acl("DESCRIBE_CONFIGS", "CLUSTER", "kafka-cluster"), "no DESCRIBE_CONFIGS of a cluster"),
-        (acl("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"), "no CLUSTER_ACTION of a cluster"),
+        (acl("ALTER_CONFIGS", "CLUSTER", "kafka-cluster"), "no ALTER_CONFIGS of a cluster"),
         *(
             (acl(each, "CLUSTER", "kafka-cluster", permission="DENY"), "only DESCRIBE can be")
             for each in ("ALL", "ALTER", "CREATE", "IDEMPOTENT_WRITE")
@@ -159,6 +162,7 @@ def test_rules_of_a_file_are_shown() -> None:
     assert {each.operation for each in acls_of(denied)} == {
         AclOperation.ALTER,
         AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
     }
 
 
