@@ -140,6 +140,7 @@ class ClusterPart:
             if node.id not in self._deleted
         }
         self._topics.use(self._nodes, state.brokers, state.contents.replicas, state.lives)
+        self._topics.throttles = state.throttles
         for observer in self._observers:
             observer(state)
         self._use_requested(state.requested)

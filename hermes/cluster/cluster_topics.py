@@ -5,6 +5,7 @@ A partition of Hermes is a broker's own; Kafka's clients know one number for all
 ever grows, so that a key keeps its place.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
+from hermes.coordination.throttles import Throttle
 from hermes.errors import (
     HermesError,
     NotLeaderError,
@@ -101,6 +103,7 @@ class ClusterTopics:
         is_known: whether it is known which topics there are.
         revision: another number whenever topics or their partitions have changed.
         lives: of the brokers that are registered the session in which each is.
+        throttles: how fast brokers make copies, of those for which it is set.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class ClusterTopics:
         self._gone_observers: list[Callable[[str], None]] = []
         self.live = frozenset({self._broker_id})
         self.lives: Mapping[int, int] = {}
+        self.throttles: Mapping[int, Throttle] = {}
         self.has_cluster = has_cluster
         self.is_known = not has_cluster
         if not has_cluster:
@@ -187,6 +191,11 @@ class ClusterTopics:
 
     def by_id_bytes(self, topic_id: bytes) -> ClusterTopic | None:
         return self._by_id.get(topic_id)
+
+    def throttle_of(self, broker_id: int) -> tuple[float, float]:
+        """Bytes a second that a broker sends of what it leads, and fetches, for moves."""
+        leader, follower = self.throttles.get(broker_id, Throttle())
+        return math.inf if leader is None else leader, math.inf if follower is None else follower
 
     def owns(self, topic: str, partition: int) -> bool:
         """Whether a partition is this broker's, by its own number; so is one of no known topic."""

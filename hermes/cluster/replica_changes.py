@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.coordination.kafka_topics import TopicNode
+from hermes.coordination.throttles import Throttle
 from hermes.errors import HermesError, UnknownTopicError
 from hermes.quoting import quoted
 from hermes.replication.state import PartitionState, TopicReplicas
@@ -57,3 +58,8 @@ class ReplicaChanges:
         else:
             await self._part.cluster.do(lambda tree: tree.change_replicas(topic.name, changed))
         return refused
+
+    async def throttle(self, broker_id: int, change: Callable[[Throttle], Throttle]) -> None:
+        """Change how fast a broker makes copies for moves, whether it answers or not."""
+        if self._part is not None:  # else there are none
+            await self._part.cluster.do(lambda tree: tree.change_throttle(broker_id, change))

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from hermes.cluster.local_partitions import LocalChanges, LocalPartitions, Removal
 from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
 from hermes.coordination.nodes import TreeSession
+from hermes.coordination.throttles import Throttle
 from hermes.coordination.topic_tree import TopicTree, TreeContents
 from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
 
@@ -36,12 +37,14 @@ class ClusterState(NamedTuple):
         brokers: where those listen that are registered.
         requested: what was set by request, as `hermes.config.requested` writes it.
         lives: of the registered brokers the session in which each is.
+        throttles: how fast brokers make copies, of those for which it is set.
     """
 
     contents: TreeContents
     brokers: Mapping[int, BrokerListeners]
     requested: bytes = b""
     lives: Mapping[int, int] = MappingProxyType({})
+    throttles: Mapping[int, Throttle] = MappingProxyType({})
 
 
 class TopicCluster:
@@ -183,7 +186,7 @@ class TopicCluster:
         if self._register(tree, contents):
             contents = tree.read(contents)
         brokers, lives = self._read_brokers()
-        state = ClusterState(contents, brokers, tree.requested(), lives)
+        state = ClusterState(contents, brokers, tree.requested(), lives, tree.throttles())
         is_new = state != self._state
         self._state = state
         self._from_thread(partial(self._tell, state if is_new else None, asked))

@@ -31,6 +31,12 @@ from hermes.coordination.layout import parse_number
 from hermes.coordination.nodes import Node, TreeSession
 from hermes.coordination.noted_changes import NotedChanges, Operation, changes_of
 from hermes.coordination.replicas import ReplicaTree, replicas_path
+from hermes.coordination.throttles import (
+    KAFKA_THROTTLE,
+    Throttle,
+    format_throttles,
+    parse_throttles,
+)
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError, UnknownTopicError
 from hermes.quoting import quoted
 from hermes.replication.state import TopicReplicas, format_replicas, parse_replicas
@@ -291,6 +297,28 @@ class TopicTree:
             return (("set_data", KAFKA_REQUESTED, after, found.version),)
 
         self._changes.carry_out(KAFKA_REQUESTED, decide)
+
+    def throttles(self) -> Mapping[int, Throttle]:
+        """How fast brokers make copies; it is watched. What can't be understood bounds nothing."""
+        found = self._session.get(KAFKA_THROTTLE, watch=True)
+        try:
+            return {} if found is None else parse_throttles(found.value)
+        except InvalidNodeError as fault:
+            self._on_fault(fault)
+            return {}
+
+    def change_throttle(self, broker_id: int, change: Callable[[Throttle], Throttle]) -> None:
+        """Change how fast a broker makes copies."""
+
+        def decide(found: Node | None) -> Sequence[Operation]:
+            before = {} if found is None else parse_throttles(found.value)
+            wanted = change(before.get(broker_id, Throttle()))
+            value = format_throttles({**before, broker_id: wanted})
+            if value == format_throttles(before):
+                return ()
+            return (_written(KAFKA_THROTTLE, value, found),)
+
+        self._changes.carry_out(KAFKA_THROTTLE, decide)
 
     def claim_producer_ids(self, count: int, at_least: int = 0) -> int:
         """Take `count` ids that nobody had before, from `at_least` on; returns the first one."""

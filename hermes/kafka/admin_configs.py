@@ -1,19 +1,23 @@
 """DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: settings under Kafka's names.
 
-A topic's can be changed. A broker's are only shown: they change in its broker.yaml.
+A topic's can be changed. A broker's are only shown, but for how fast it makes copies: they change
+in its broker.yaml.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.replica_placing import copies_of
 from hermes.config import BrokerConfig
+from hermes.coordination.throttles import Throttle
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
+from hermes.kafka.throttle_configs import alter_broker, throttle_configs
 from hermes.kafka.topic_configs import (
     TOPIC_CONFIGS,
     ConfigSource,
@@ -35,6 +39,10 @@ _OTHERS: Final = {8: "a broker's loggers", 16: "clients' metrics", 32: "a consum
 
 #: Of these settings in ms a broker of Kafka's has no default: those in hours or messages have one.
 _WITHOUT_DEFAULT: Final = frozenset({"flush.ms", "retention.ms", "segment.ms"})
+
+
+#: Of a request's entry what is to be set of a topic, and what reset.
+_ChangesOf = Callable[[Any, ClusterTopic, BrokerConfig], tuple[dict[str, str], set[str]]]
 
 
 class _Change(IntEnum):
@@ -94,7 +102,9 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
         raise _unsupported(kind)
     call.check_admin()
     _check_broker(name, call)
-    return broker_configs(shared.config, call.server.topics.listeners()) if name else ()
+    topics, own = call.server.topics, shared.config.broker_id
+    rates = throttle_configs(topics.throttles.get(own, Throttle()))
+    return chain(broker_configs(shared.config, topics.listeners()), rates) if name else ()
 
 
 def _check_broker(name: str, call: Call) -> None:
@@ -176,7 +186,7 @@ def _changed_list(
     word = _Change(change).name
     if row.type is not ConfigType.LIST:
         raise ConfigError("", f"Can't {word} to key {name} because its type is not LIST.")
-    now = next(each.value.split(",") for each in values if each.row is row)
+    now = next(each.value.split(",") if each.value else [] for each in values if each.row is row)
     named = [each.strip() for each in value.split(",")]
     if change == _Change.APPEND:
         now += [each for each in named if each not in now]
@@ -192,11 +202,7 @@ def _replacing(asked: Any, *_: object) -> tuple[dict[str, str], set[str]]:
     return given, {row.key for row in TOPIC_CONFIGS.values() if row.key} - given.keys()
 
 
-async def _altered(
-    request: Any,
-    call: Call,
-    changes_of: Callable[[Any, ClusterTopic, BrokerConfig], tuple[dict[str, str], set[str]]],
-) -> tuple[Any, ...]:
+async def _altered(request: Any, call: Call, changes_of: _ChangesOf) -> tuple[Any, ...]:
     call.is_large = len(request.resources) > LARGE_ENTRIES
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
     results = []
@@ -206,12 +212,10 @@ async def _altered(
         try:
             if counts[asked.resource_type, asked.resource_name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
-            topic = _to_alter(asked, call)
-            given, reset = changes_of(asked, topic, call.server.shared.config)
-            if request.validate_only:
-                call.server.topic_changes.check_alter(topic, given, reset)
+            if asked.resource_type == _BROKER and changes_of is _incremental:
+                await alter_broker(asked, call, is_check=request.validate_only)
             else:
-                await call.server.topic_changes.alter(topic, given, reset, call.client)
+                await _alter_topic(asked, changes_of, call, is_check=request.validate_only)
         except HermesError as error:
             code, message = code_of(error), str(error)
         results.append(
@@ -223,6 +227,15 @@ async def _altered(
             )
         )
     return tuple(results)
+
+
+async def _alter_topic(asked: Any, changes_of: _ChangesOf, call: Call, *, is_check: bool) -> None:
+    topic = _to_alter(asked, call)
+    given, reset = changes_of(asked, topic, call.server.shared.config)
+    if is_check:
+        call.server.topic_changes.check_alter(topic, given, reset)
+    else:
+        await call.server.topic_changes.alter(topic, given, reset, call.client)
 
 
 def _to_alter(asked: Any, call: Call) -> ClusterTopic:

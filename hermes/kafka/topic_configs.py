@@ -6,6 +6,7 @@ set to that value, which changes nothing.
 Source of names, types and meanings: Kafka 4's `TopicConfig` and `LogConfig`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,7 @@ class ConfigSource(IntEnum):
     """Where a value comes from, by Kafka's numbers."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -95,6 +97,15 @@ def _read_ms_limit(text: str) -> str:
     return _UNLIMITED if text == "-1" else f"{text}ms"
 
 
+def _read_throttled(text: str) -> str:
+    """Kafka's lists of what is throttled, which aren't needed: what moves is."""
+    if text and text != "*" and not _THROTTLED.fullmatch(text):
+        raise ConfigError(
+            "", f"Invalid value {text}: expected * or PARTITION:BROKER,PARTITION:BROKER,..."
+        )
+    return ""
+
+
 def _read_ms(text: str) -> str:
     return f"{text}ms"
 
@@ -114,6 +125,9 @@ _MS_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_ms_limit}
 _BYTES_LIMIT: Final[dict[str, Any]] = {"show": _show_limit, "read": _read_bytes_limit}
 
 _MIN_INSYNC: Final = "min.insync.replicas"
+
+_THROTTLED: Final = re.compile(r"\d+:\d+(, *\d+:\d+)*")
+
 _FOREVER: Final = str(2**63 - 1)
 
 _ROWS: Final = (
@@ -156,11 +170,23 @@ _ROWS: Final = (
         **_MS,
     ),
     ConfigRow(
+        "follower.replication.throttled.replicas",
+        _T.LIST,
+        "Taken, and not kept: all copies that move are throttled where a broker has a rate.",
+        read=_read_throttled,
+    ),
+    ConfigRow(
         "index.interval.bytes",
         _T.INT,
         "How many bytes lie between two entries of a segment's index.",
         broker="log.index.interval.bytes",
         always="4096",
+    ),
+    ConfigRow(
+        "leader.replication.throttled.replicas",
+        _T.LIST,
+        "Taken, and not kept: all copies that move are throttled where a broker has a rate.",
+        read=_read_throttled,
     ),
     ConfigRow(
         "max.message.bytes",
@@ -304,7 +330,7 @@ def topic_setting(name: str, value: str | None) -> dict[str, str]:
         )
     if row.key:
         return {row.key: row.read(text)}
-    if text.lower() != row.always.lower():
+    if row.read(text).lower() != row.always.lower():
         raise ConfigError(
             "", f"Invalid value {value} for configuration {name}: here it is always {row.always}"
         )

@@ -43,6 +43,7 @@ class ReplicatedBench(KafkaBench):
         contents = self.tree.read()
         brokers = dict.fromkeys(self.lives, _LISTENERS)
         self.cluster.topics.use(contents.topics, brokers, contents.replicas, self.lives)
+        self.cluster.topics.throttles = self.tree.throttles()
         self.reads += 1
 
     async def _do(self, change: Callable[[TopicTree], Any]) -> Any:

@@ -1,5 +1,6 @@
 """Moves and elections that an administrator asks for: what they change, and what is refused."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from kafka_bench import KafkaBench
 from kafka_raw import parts
 from replicated_bench import ReplicatedBench
 
+from hermes.coordination.throttles import KAFKA_THROTTLE
 from hermes.protocol.kafka_errors import Code
 from hermes.replication.state import NO_LIFE, NOBODY, PartitionState, first_state
 
@@ -301,6 +303,104 @@ def test_before_there_were_kinds_it_is_the_preferred_one(bench: ReplicatedBench)
     answer = bench.ask("ElectLeaders", 0, topic_partitions=asked)
     assert answer.replica_election_results[0].partition_result[0].error_code.value == 0
     assert bench.state("led") == of(1, 0, leader=1, epoch=6)
+
+
+# -- throttles ----------------------------------------------------------------------------------
+
+LEADER, FOLLOWER = "leader.replication.throttled.rate", "follower.replication.throttled.rate"
+OF_DISKS = "replica.alter.log.dirs.io.max.bytes.per.second"
+REPLICAS = "leader.replication.throttled.replicas"
+
+
+def configure(
+    bench: KafkaBench, kind: int, name: str, changes: dict[str, str | None], *, check: bool = False
+) -> Code:
+    """Set what has a value, and delete the rest."""
+    make = parts("IncrementalAlterConfigs", 1)
+    configs = tuple(
+        make.AlterableConfig(name=key, config_operation=int(value is None), value=value)
+        for key, value in changes.items()
+    )
+    asked = make.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    answer = bench.ask("IncrementalAlterConfigs", 1, resources=(asked,), validate_only=check)
+    return Code(answer.responses[0].error_code.value)
+
+
+def shown(bench: KafkaBench, kind: int, name: str, *keys: str) -> dict[str, tuple[str, int, bool]]:
+    make = parts("DescribeConfigs", 4)
+    asked = make.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    (found,) = bench.ask(
+        "DescribeConfigs",
+        4,
+        resources=(asked,),
+        include_synonyms=False,
+        include_documentation=False,
+    ).results
+    return {each.name: (each.value, each.config_source, each.read_only) for each in found.configs}
+
+
+def test_rates_are_set_for_any_broker_by_any_and_taken_away(bench: ReplicatedBench) -> None:
+    topics = bench.cluster.topics
+
+    assert configure(bench, 4, "2", {LEADER: "1000", FOLLOWER: "2000"}) == Code.NONE
+    assert configure(bench, 4, "0", {FOLLOWER: "0"}) == Code.NONE
+    assert configure(bench, 4, "7", {LEADER: "5"}, check=True) == Code.NONE
+
+    assert topics.throttle_of(2) == (1000, 2000)
+    assert topics.throttle_of(0) == (math.inf, 0)
+    assert topics.throttle_of(7) == (math.inf, math.inf)
+    assert shown(bench, 4, "0", LEADER, FOLLOWER) == {FOLLOWER: ("0", 2, False)}
+    gone = {LEADER: None, FOLLOWER: None, OF_DISKS: None}
+    assert configure(bench, 4, "2", gone) == Code.NONE
+    assert configure(bench, 4, "9", gone) == Code.NONE
+    assert topics.throttle_of(2) == (math.inf, math.inf)
+    assert topics.throttle_of(0) == (math.inf, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "code"),
+    [
+        ("", {LEADER: "5"}, Code.INVALID_REQUEST),
+        ("one", {LEADER: "5"}, Code.INVALID_REQUEST),
+        ("0", {LEADER: "-5"}, Code.INVALID_CONFIG),
+        ("0", {LEADER: "fast"}, Code.INVALID_CONFIG),
+        ("0", {LEADER: "5", OF_DISKS: "5"}, Code.INVALID_REQUEST),
+        ("0", {LEADER: "5", "log.retention.ms": "5"}, Code.INVALID_REQUEST),
+    ],
+)
+def test_no_other_setting_of_a_broker_is_changed(
+    bench: ReplicatedBench, name: str, changes: dict[str, str | None], code: Code
+) -> None:
+    assert configure(bench, 4, name, changes) == code
+    assert bench.cluster.topics.throttles == {}
+
+
+def test_a_node_that_cannot_be_read_bounds_nothing_and_is_not_written_over(
+    bench: ReplicatedBench,
+) -> None:
+    bench.tree._session.ensure_path(KAFKA_THROTTLE)
+    for odd in (b"{", b"[]", b'{"a": {}}', b'{"1": 5}', b'{"1": {"leader": "5"}}'):
+        bench.tree._session.set(KAFKA_THROTTLE, odd)
+        bench.refresh()
+        assert bench.cluster.topics.throttle_of(1) == (math.inf, math.inf)
+        assert configure(bench, 4, "0", {LEADER: "5"}) == Code.REQUEST_TIMED_OUT
+        found = bench.tree._session.get(KAFKA_THROTTLE)
+        assert found is not None
+        assert found.value == odd
+
+
+def test_lists_of_what_is_throttled_are_taken_and_not_kept(tmp_path: Path) -> None:
+    bench = KafkaBench(tmp_path, topics={"own": {"format": "kafka"}})
+    bench.shared.topics.create_declared("own")
+    for text in ("*", "", "0:1", "0:1,1:2, 2:3"):
+        assert configure(bench, 2, "own", {REPLICAS: text}) == Code.NONE
+    for text in ("0", "0:1;1:2", "a:b"):
+        assert configure(bench, 2, "own", {REPLICAS: text}) == Code.INVALID_CONFIG
+    assert configure(bench, 2, "own", {REPLICAS: None}) == Code.NONE
+    assert shown(bench, 2, "own", REPLICAS) == {REPLICAS: ("", 5, False)}
+    bench.close()
 
 
 # -- without a cluster --------------------------------------------------------------------------
