@@ -9,7 +9,8 @@ kazoo has threads of its own and blocks, so the reactor never calls it once it r
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,8 +28,9 @@ from hermes.coordination.embedded.own_nodes import OwnNodes
 from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.listeners import BrokerListeners
+from hermes.coordination.nodes import Node
 from hermes.coordination.registration import BrokerRegistration
-from hermes.errors import CoordinationUnavailableError, HermesError
+from hermes.errors import CoordinationError, CoordinationUnavailableError, HermesError
 from hermes.listening import Listener
 from hermes.logs import ModuleLogger
 from hermes.security import PLAIN
@@ -194,6 +196,26 @@ class Coordination:
             registration = self._registration_for(self.connect_string, listeners, topics)
             registration.start()
             self._registration = registration
+
+    def look(self, paths: Collection[str]) -> dict[str, bytes]:
+        """Read nodes before the reactor serves anybody; blocks.
+
+        b"" where there is no node; without those that can't be read now.
+        """
+        found: dict[str, bytes] = {}
+
+        def read(get: Callable[[str], Node | None]) -> None:
+            for path in paths:
+                with suppress(CoordinationError):
+                    node = get(path)
+                    found[path] = b"" if node is None else node.value
+
+        if self._registration is not None:
+            read(self._registration.node)
+        elif self._server is not None:
+            nodes = self._server.own_nodes
+            nodes.call_then(lambda _: None, read, nodes.get)
+        return found
 
     def register_embedded(
         self, listeners: BrokerListeners, topics: TopicRegistry

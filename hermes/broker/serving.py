@@ -57,7 +57,7 @@ from hermes.partition.flushing import FlushScheduler
 from hermes.reactors import Bell, OwnThread
 from hermes.server.authentication import Authentication
 from hermes.server.authorization import Authorization
-from hermes.server.checks import authenticator, retention_policy
+from hermes.server.checks import authenticator, retention_policy, shared_users
 from hermes.server.pages import PageCache
 from hermes.server.policies import ListenerPolicy
 from hermes.server.settings import Settings, parsed_entries
@@ -192,7 +192,9 @@ class ServingBroker:
                 deferToThreadPool, reactor, self.io_threads
             )
             self.in_thread = in_thread
-            self.authentication = Authentication(authenticator(config), reactor, in_thread)
+            own_users = authenticator(config)
+            users = shared_users(config, own_users)
+            self.authentication = Authentication(users or own_users, reactor, in_thread)
             self.authorization.groups_of = self.authentication.groups_of
             self.directory = DataDirectory(
                 config.log_dir,
@@ -249,7 +251,7 @@ class ServingBroker:
                 else None
             )
             self.cluster = Cluster(
-                self.shared, lambda: self.listeners, self._cluster_id(), following
+                self.shared, lambda: self.listeners, self._cluster_id(), following, users
             )
             self.on_stopping.append(self.cluster.stop)
             topics.report_declared(map(topics.create_declared, topics.missing()))
@@ -302,6 +304,7 @@ class ServingBroker:
             self.tls_listeners = [each for each in ports if each.tls is not None]
             self.listeners = self._advertised()
             self.coordination.register(self.listeners, topics)
+            self.cluster.begin(self.coordination.look)
             self._record_owner()
             undo.pop_all()
         self._tasks: dict[Callable[[], Any], tuple[float, PeriodicTask]] = {}
@@ -421,7 +424,8 @@ class ServingBroker:
             raise ConfigError(error.key, error.message, source=path) from None
         self.settings.entries = entries
         try:
-            requested = Requested.decode(read_requested(self.directory.path, self.directory.files))
+            kept = read_requested(self.directory.path, self.directory.files)
+            requested = Requested.decode(kept or b"")
         except ConfigError as error:
             path = os.path.join(self.directory.path, REQUESTED_NAME)
             text = f"{error.message}; put back a copy of it, or move it away to go on without"

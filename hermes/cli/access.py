@@ -98,7 +98,7 @@ def _with_requested(config: BrokerConfig) -> BrokerConfig:
     """With the ACLs that Kafka's clients have made, as the data directory has them."""
     try:
         data = read_requested(str(config.log_dir), FileLayer())
-        return replace(config, requested=Requested.decode(data))
+        return replace(config, requested=Requested.decode(data or b""))
     except (OSError, StorageError, ConfigError) as error:
         note(f"without the ACLs of {config.log_dir}: {error}")
         return config

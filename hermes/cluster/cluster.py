@@ -5,14 +5,15 @@ topics of Kafka's format are the cluster's: they are created, altered and delete
 and each broker does its part. Topics of 0.7's format are each broker's own, but numbered through.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
 
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
+from hermes.cluster.cluster_value import ClusterValue
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.replica_changes import ReplicaChanges
@@ -29,6 +30,10 @@ from hermes.errors import ConfigError, TopicExistsError
 from hermes.protocol import AlterTopicRequest
 from hermes.quoting import quoted
 from hermes.server.clients import Client
+
+if TYPE_CHECKING:
+    from hermes.cluster.user_changes import UserChanges
+    from hermes.security.shared_users import SharedUsers
 
 _FORMAT: Final = "format"
 _PARTITIONS: Final = "partitions"
@@ -55,6 +60,7 @@ class Cluster:
         listeners: tells where this broker listens.
         cluster_id: tells the cluster's UUID; empty while it isn't known.
         following: None where the cluster is this broker.
+        users: those of this broker, where it shares users with the others.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class Cluster:
         listeners: Callable[[], BrokerListeners],
         cluster_id: Callable[[], str],
         following: Following | None = None,
+        users: "SharedUsers | None" = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.topics = ClusterTopics(
@@ -71,27 +78,55 @@ class Cluster:
         self.changes = SettingChanges(shared)
         self.deletions = Deletions(shared, self.changes)
         self.requested = RequestedChanges(shared)
+        self.users: UserChanges | None = None
+        self._values: list[ClusterValue[Any]] = []
         self._shared = shared
         self._part: ClusterPart | None = None
         claim = shared.directory.claim_producer_ids
         if following is not None:
+            self._values.append(self.requested)
+            if users is not None:
+                from hermes.cluster import user_changes  # few brokers have users
+
+                self.users = user_changes.UserChanges(shared, users)
+                self._values.append(self.users)
             self._part = ClusterPart(
                 shared,
                 self.topics,
                 self.changes,
                 self.deletions,
-                self.requested.use,
+                self._use_values,
                 lambda on_state: TopicCluster(
-                    shared.config.broker_id, *following, shared.in_thread, on_state
+                    shared.config.broker_id,
+                    *following,
+                    shared.in_thread,
+                    on_state,
+                    [each.node for each in self._values],
                 ),
             )
-            self.requested.do_in_cluster = self._part.cluster.do
+            for each in self._values:
+                each.do_in_cluster = self._part.cluster.do
             claim = partial(claim, elsewhere=self._part.cluster.claim_producer_ids)
         self.topic_changes = TopicChanges(
             shared, self.topics, self.changes, self.deletions, self._part
         )
         self.replica_changes = ReplicaChanges(self._part)
         self.producer_ids = ProducerIds(claim, shared.in_thread)
+
+    def begin(self, look: Callable[[Collection[str]], Mapping[str, bytes]]) -> None:
+        """Have users and rules be the cluster's before anybody is served. Blocks.
+
+        `look`: reads nodes of coordination; leaves those out that can't be read now. Raises
+        CorruptEntriesError, ConfigError: what is kept of them can't be used.
+        """
+        found = look([each.node for each in self._values]) if self._values else {}
+        for each in self._values:
+            each.begin(found.get(each.node))
+
+    def _use_values(self, found: Mapping[str, bytes]) -> None:
+        for each in self._values:
+            if each.node in found:
+                each.use(found[each.node])
 
     def start(self) -> None:
         if self._part is not None:

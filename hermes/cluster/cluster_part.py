@@ -37,7 +37,7 @@ RETRY_SECONDS: Final = 5.0
 class ClusterPart:
     """Lives in the reactor's thread. `follow` makes the TopicCluster, which reports the state.
 
-    `use_requested`: takes what was set by request for the cluster.
+    `use_values`: takes what the cluster's nodes hold that are no topics, by path.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ClusterPart:
         topics: ClusterTopics,
         changes: SettingChanges,
         deletions: Deletions,
-        use_requested: Callable[[bytes], None],
+        use_values: Callable[[Mapping[str, bytes]], None],
         follow: Callable[[Callable[[ClusterState], None]], TopicCluster],
     ) -> None:
         self._shared = shared
@@ -54,7 +54,7 @@ class ClusterPart:
         self._topics = topics
         self._changes = changes
         self._deletions = deletions
-        self._use_requested = use_requested
+        self._use_values = use_values
         self.cluster = follow(self.on_state)
         self._observers: list[Callable[[ClusterState], None]] = []
         self._known: list[Deferred[None]] = []  # wait until it is known what there is
@@ -143,7 +143,7 @@ class ClusterPart:
         self._topics.throttles = state.throttles
         for observer in self._observers:
             observer(state)
-        self._use_requested(state.requested)
+        self._use_values(state.values)
         self._begin_deletions()
         for name, node in self._nodes.items():
             if node is not before.get(name):

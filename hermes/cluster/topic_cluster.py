@@ -7,7 +7,7 @@ was read last holds; changes fail, and can be repeated.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -20,7 +20,12 @@ from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse
 from hermes.coordination.nodes import TreeSession
 from hermes.coordination.throttles import Throttle
 from hermes.coordination.topic_tree import TopicTree, TreeContents
-from hermes.errors import CoordinationError, CoordinationUnavailableError, InvalidNodeError
+from hermes.errors import (
+    CoordinationError,
+    CoordinationNotAuthorizedError,
+    CoordinationUnavailableError,
+    InvalidNodeError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -35,14 +40,15 @@ class ClusterState(NamedTuple):
 
     Attributes:
         brokers: where those listen that are registered.
-        requested: what was set by request, as `hermes.config.requested` writes it.
+        values: what nodes of the cluster hold that `ClusterValue`s follow; without one that this
+            broker may not read.
         lives: of the registered brokers the session in which each is.
         throttles: how fast brokers make copies, of those for which it is set.
     """
 
     contents: TreeContents
     brokers: Mapping[int, BrokerListeners]
-    requested: bytes = b""
+    values: Mapping[str, bytes] = MappingProxyType({})
     lives: Mapping[int, int] = MappingProxyType({})
     throttles: Mapping[int, Throttle] = MappingProxyType({})
 
@@ -50,7 +56,8 @@ class ClusterState(NamedTuple):
 class TopicCluster:
     """Reads and changes the cluster's topics. Lives in the reactor's thread, and has its own.
 
-    `on_state`: called with the state whenever it may have changed; the others as in `Following`.
+    `on_state`: called with the state whenever it may have changed; `followed`: the paths of its
+    values; the others as in `Following`.
     """
 
     def __init__(
@@ -60,11 +67,14 @@ class TopicCluster:
         from_thread: Callable[[Callable[[], None]], None],
         in_thread: "Callable[..., Deferred[Any]]",
         on_state: Callable[[ClusterState], None],
+        followed: Sequence[str] = (),
     ) -> None:
         self._connect = connect
         self._from_thread = from_thread
         self._in_thread = in_thread
         self._on_state = on_state
+        self._followed = followed
+        self._refused: set[str] = set()
         self._local: Mapping[str, LocalPartitions] = {}
         self._asked = 0
         self._waiting: list[tuple[int, Deferred[None]]] = []
@@ -186,7 +196,8 @@ class TopicCluster:
         if self._register(tree, contents):
             contents = tree.read(contents)
         brokers, lives = self._read_brokers()
-        state = ClusterState(contents, brokers, tree.requested(), lives, tree.throttles())
+        values = self._read_values(tree)
+        state = ClusterState(contents, brokers, values, lives, tree.throttles())
         is_new = state != self._state
         self._state = state
         self._from_thread(partial(self._tell, state if is_new else None, asked))
@@ -215,6 +226,18 @@ class TopicCluster:
                     found[int(name)] = parse_listeners(path, node.value)
                     lives[int(name)] = node.owner
         return found, lives
+
+    def _read_values(self, tree: TopicTree) -> dict[str, bytes]:
+        found = {}
+        for path in self._followed:
+            try:
+                found[path] = tree.value(path)
+                self._refused.discard(path)
+            except CoordinationNotAuthorizedError as error:
+                if path not in self._refused:
+                    _log.error("this broker goes on with what it has of the cluster: %s", error)
+                self._refused.add(path)
+        return found
 
     def _register(self, tree: TopicTree, contents: TreeContents) -> bool:
         changes = self._changes.find(self._local, contents)

@@ -946,7 +946,20 @@ class BrokerConfig:
         """All access rules; None without any. A plugin hears of broker.yaml's alone."""
         if self.access is None or self.authorizer != RULES:
             return self.access
+        if not self.requested.is_known:  # one of the cluster's may deny what broker.yaml's allow
+            return ()
         return (*self.access, *self.requested.rules)
+
+    @property
+    def shares_users(self) -> bool:
+        """Whether users may be the cluster's: where coordination shows them to its brokers only."""
+        is_private = self.coordination == "embedded" or (
+            self.coordination == "zookeeper"
+            and self.connect_as is not None
+            and self.connect_as.user is not None
+        )
+        is_file = self.authenticator == USERS_FILE and self.users_file is not None
+        return is_private and is_file and bool(self.kafka_listen)
 
     def quota(self, principal: str) -> Quota | None:
         return quota_in_force(self.quotas, self.requested.quotas, principal)

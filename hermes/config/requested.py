@@ -26,10 +26,14 @@ _KEYS: Final = frozenset({"acls", "quotas"})
 
 @dataclass(frozen=True)
 class Requested:
-    """`rules`: what the ACLs come to. Raises ConfigError: there are too many of them, or quotas."""
+    """`rules`: what the ACLs come to. Raises ConfigError: there are too many of them, or quotas.
+
+    `is_known`: False as long as nobody could say what the cluster has. No rule holds until then.
+    """
 
     acls: frozenset[Acl] = frozenset()
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    is_known: bool = True
     rules: tuple[AccessRule, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

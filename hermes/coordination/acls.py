@@ -1,7 +1,8 @@
 """Who owns the nodes that an authenticated session makes.
 
 Without users there are no owners: every node is open, as Kafka 0.7's are. With one, whoever makes a
-node owns it, and others may read it. Below some nodes everybody may make nodes of their own.
+node owns it, and others may read it, but not the node with the brokers' users. Below some nodes
+everybody may make nodes of their own.
 """
 
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.security import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, make_acl
 
+from hermes.coordination.kafka_topics import KAFKA_USERS
 from hermes.coordination.layout import CONSUMERS, MIRRORS, ORIGINS
 
 #: Whoever makes it may do all with it, others may read it.
@@ -30,8 +32,11 @@ _OPEN_TO_OWNERS: Final[tuple[ACL, ...]] = (
 SHARED: Final = {CONSUMERS: _OPEN_TO_OWNERS, MIRRORS: _OPEN_TO_OWNERS, ORIGINS: _OPEN_TO_NEW}
 
 
+_PRIVATE: Final = {KAFKA_USERS: tuple(CREATOR_ALL_ACL)}
+
+
 def acl_of(path: str) -> tuple[ACL, ...]:
-    return SHARED.get(path, OWNED)
+    return SHARED.get(path) or _PRIVATE.get(path, OWNED)
 
 
 class OwningClient(KazooClient):  # type: ignore[misc]

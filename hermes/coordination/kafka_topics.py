@@ -7,6 +7,7 @@
     /hermes/kafka/deleted/<UUID>         persistent   JSON: a `DeletedTopic`
     /hermes/kafka/producer_ids           persistent   the next producer id that nobody has, decimal
     /hermes/kafka/requested              persistent   JSON: what `hermes.config.requested` has
+    /hermes/kafka/users                  persistent   JSON: what `hermes.security.shared_users` has
     /hermes/kafka/brokers/<topic>/<id>   ephemeral    of a broker without `kafka_listen`: how many
                                                       partitions of its own the topic has, decimal
 
@@ -35,6 +36,7 @@ RECENT_CHANGES: Final = "/hermes/kafka/recent_changes"
 KAFKA_DELETED: Final = "/hermes/kafka/deleted"
 PRODUCER_IDS: Final = "/hermes/kafka/producer_ids"
 KAFKA_REQUESTED: Final = "/hermes/kafka/requested"
+KAFKA_USERS: Final = "/hermes/kafka/users"
 RECORD_TOPICS: Final = "/hermes/kafka/brokers"
 
 #: Who has a partition whose broker isn't known any more: coordination was lost.

@@ -195,6 +195,10 @@ class BrokerRegistration:
         """Read where the brokers that live listen, by id; blocks, in any thread."""
         return read_listeners(self._session, lambda fault: _log.debug("left out: %s", fault))
 
+    def node(self, path: str) -> Node | None:
+        """Read any node; blocks, in any thread."""
+        return self._session.get(path)
+
     def topic_created(self, topic: str, partitions: int, *, holds_records: bool = False) -> None:
         with self._lock:
             (self._record_topics if holds_records else self._topics)[topic] = partitions

@@ -279,12 +279,12 @@ class TopicTree:
 
         self._changes.carry_out(path, decide)
 
-    def requested(self) -> bytes:
-        """What was set by request for the cluster; it is watched. b"" where nothing was."""
-        found = self._session.get(KAFKA_REQUESTED, watch=True)
+    def value(self, path: str) -> bytes:
+        """What the cluster has in one node; it is watched. b"" where there never was anything."""
+        found = self._session.get(path, watch=True)
         return b"" if found is None else found.value
 
-    def change_requested(self, change: Callable[[bytes], bytes]) -> None:
+    def change_value(self, path: str, change: Callable[[bytes], bytes]) -> None:
         """Change that in one step, however many do so at once; what `change` raises ends it."""
 
         def decide(found: Node | None) -> Sequence[Operation]:
@@ -293,10 +293,10 @@ class TopicTree:
             if after == before:
                 return ()
             if found is None:
-                return (("create", KAFKA_REQUESTED, after),)
-            return (("set_data", KAFKA_REQUESTED, after, found.version),)
+                return (("create", path, after),)
+            return (("set_data", path, after, found.version),)
 
-        self._changes.carry_out(KAFKA_REQUESTED, decide)
+        self._changes.carry_out(path, decide)
 
     def throttles(self) -> Mapping[int, Throttle]:
         """How fast brokers make copies; it is watched. What can't be understood bounds nothing."""

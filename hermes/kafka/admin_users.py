@@ -1,19 +1,24 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: the users of the users file.
+"""DescribeUserScramCredentials and AlterUserScramCredentials: users, as Kafka's clients know them.
 
-A client sends what a password was salted to, never the password. In a cluster the broker that is
-asked, which clients take to be the controller, changes its own file.
+A client sends what a password was salted to, never the password. In a cluster whose coordination
+keeps such things to itself users are made there, for all brokers; those of this broker's file are
+shown, and change there. Elsewhere they are those of the file.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hermes.config.broker import USERS_FILE
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.quoting import quoted
+
+if TYPE_CHECKING:
+    from hermes.cluster.user_changes import UserChanges
+    from hermes.security.users import Users
 
 #: By Kafka's numbers.
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -46,7 +51,7 @@ async def describe_users(request: Any, call: Call) -> Any:
     try:
         path = _file(call)
         if path is not None:
-            by_name = await call.server.look_up(_verifiers, path)
+            by_name = await call.server.look_up(_verifiers, path, call.server.users)
     except HermesError as error:
         code = Code.KAFKA_STORAGE_ERROR if isinstance(error, ConfigError) else code_of(error)
         return make.DescribeUserScramCredentialsResponse(
@@ -84,10 +89,10 @@ async def describe_users(request: Any, call: Call) -> Any:
     )
 
 
-def _verifiers(path: Path) -> dict[str, Sequence[Any]]:
+def _verifiers(path: Path, cluster: "UserChanges | None") -> dict[str, Sequence[Any]]:
     from hermes.security.users_file import read_users  # few brokers have users
 
-    users, _ = read_users(path)
+    users = read_users(path)[0] if cluster is None else cluster.users.current()
     return {name: user.verifiers for name, user in users.by_name.items()}
 
 
@@ -117,8 +122,10 @@ async def alter_users(request: Any, call: Call) -> Any:
             if fault is not None:
                 faults[each.name] = fault
         good = [each for each in changes if each.name not in faults]
-        if good:
-            faults |= await call.server.in_thread(_changed, path, good)
+        if good and call.server.users is not None:
+            faults |= await _change_cluster(call.server.users, good, call)
+        elif good:
+            faults |= await call.server.in_thread(_change_file, path, good)
             done = [quoted(each.name) for each in good if each.name not in faults]
             if done:
                 call.server.shared.lines.info(
@@ -164,30 +171,52 @@ def _fault_of(asked: Any, *, is_deletion: bool) -> KafkaError | None:
     return KafkaError(Code.UNACCEPTABLE_CREDENTIAL, text) if text else None
 
 
-def _changed(path: Path, changes: Sequence[Any]) -> dict[str, KafkaError]:
+def _change_file(path: Path, changes: Sequence[Any]) -> dict[str, KafkaError]:
     """In a thread: change the users file; what is wrong, by users."""
-    from hermes.security.passwords import verifier_of_salted
-    from hermes.security.users import Users
     from hermes.security.users_file import change_users_file
 
     faults: dict[str, KafkaError] = {}
-
-    def change(users: Users) -> Users:
-        for each in changes:
-            mechanism = _MECHANISMS[each.mechanism]
-            try:
-                if hasattr(each, "salt"):
-                    made = verifier_of_salted(
-                        mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password)
-                    )
-                    users = users.with_verifier(each.name, made)
-                else:
-                    users = users.without_verifier(each.name, mechanism)
-            except ConfigError as error:
-                is_missing = not hasattr(each, "salt")
-                code = Code.RESOURCE_NOT_FOUND if is_missing else Code.UNACCEPTABLE_CREDENTIAL
-                faults[each.name] = KafkaError(code, error.message)
-        return users
-
-    change_users_file(path, change)
+    change_users_file(path, lambda users: _with_changes(users, changes, faults))
     return faults
+
+
+async def _change_cluster(
+    cluster: "UserChanges", changes: Sequence[Any], call: Call
+) -> dict[str, KafkaError]:
+    own = await call.server.look_up(cluster.users.file.current)
+    text = "It is a user of this broker's users_file, which wins here: change it there."
+    refused = {
+        each.name: KafkaError(Code.INVALID_REQUEST, text)
+        for each in changes
+        if own.find(each.name) is not None
+    }
+    left = [each for each in changes if each.name not in refused]
+    faults: dict[str, KafkaError] = {}
+    if left:
+        try:
+            await cluster.change(lambda users: _with_changes(users, left, faults))
+        except ConfigError as error:
+            raise KafkaError(Code.POLICY_VIOLATION, error.message) from None
+    return refused | faults
+
+
+def _with_changes(users: "Users", changes: Sequence[Any], faults: dict[str, KafkaError]) -> "Users":
+    """Change users, as far as that can be done; `faults` gets the rest."""
+    from hermes.security.passwords import verifier_of_salted
+
+    faults.clear()  # others were quicker, and this is another try
+    for each in changes:
+        mechanism = _MECHANISMS[each.mechanism]
+        try:
+            if hasattr(each, "salt"):
+                made = verifier_of_salted(
+                    mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password)
+                )
+                users = users.with_verifier(each.name, made)
+            else:
+                users = users.without_verifier(each.name, mechanism)
+        except ConfigError as error:
+            is_missing = not hasattr(each, "salt")
+            code = Code.RESOURCE_NOT_FOUND if is_missing else Code.UNACCEPTABLE_CREDENTIAL
+            faults[each.name] = KafkaError(code, error.message)
+    return users

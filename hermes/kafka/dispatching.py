@@ -187,6 +187,7 @@ class KafkaServer:
         self.topics = cluster.topics
         self.topic_changes = cluster.topic_changes
         self.requested = cluster.requested
+        self.users = cluster.users
         self.producer_ids = cluster.producer_ids
         self.replica_changes = cluster.replica_changes
         self.groups = groups

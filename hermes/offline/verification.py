@@ -35,7 +35,7 @@ from hermes.storage.layout import (
     partition_directory,
 )
 from hermes.storage.loading import Arrangement, arrange
-from hermes.storage.requested_file import REQUESTED_NAME, read_requested
+from hermes.storage.requested_file import REQUESTED_NAME, USERS_NAME, read_requested
 from hermes.storage.segment import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
@@ -130,10 +130,11 @@ class DirectoryCheck:
             read_entries(os.fspath(self._root), self._files)
         except CorruptEntriesError as error:
             yield self._problem(self._root / ENTRIES_NAME, str(error))
-        try:
-            read_requested(os.fspath(self._root), self._files)
-        except CorruptEntriesError as error:
-            yield self._problem(self._root / REQUESTED_NAME, str(error))
+        for name in (REQUESTED_NAME, USERS_NAME):
+            try:
+                read_requested(os.fspath(self._root), self._files, name)
+            except CorruptEntriesError as error:
+                yield self._problem(self._root / name, str(error))
         partitions, others = list_partitions(os.fspath(self._root), self._files)
         # What its broker wrote shows that it is one's, which has no topic yet.
         if not partitions and not any(name.startswith(_OWN_FILES) for name in others):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.internet.endpoints import serverFromString
 
@@ -30,6 +30,9 @@ from hermes.plugins import PluginMakers, find_plugin, load_plugin
 from hermes.protocol import check_new_topic_name
 from hermes.storage import FileLayer
 from hermes.storage.owner import check_owner
+
+if TYPE_CHECKING:
+    from hermes.security.shared_users import SharedUsers
 
 
 def check_startable(config: BrokerConfig) -> None:
@@ -158,6 +161,16 @@ def authenticator(config: BrokerConfig) -> IAuthenticator | None:
             raise error.__cause__ from None
         raise ConfigError("authenticator", str(error)) from error
     return made
+
+
+def shared_users(config: BrokerConfig, own: IAuthenticator | None) -> "SharedUsers | None":
+    """The users of a broker that may have the cluster's as well; None where it can't."""
+    if not config.shares_users:
+        return None
+    from hermes.security.shared_users import SharedUsers  # few brokers have users
+    from hermes.security.users_file import UsersFile
+
+    return SharedUsers(own) if isinstance(own, UsersFile) else None
 
 
 def authorizer_of(config: BrokerConfig) -> IAuthorizer | None:

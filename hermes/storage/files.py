@@ -122,9 +122,9 @@ class FileLayer:
                     raise
         return self.pread(descriptor, length, position)
 
-    def open_new(self, path: str) -> int:
+    def open_new(self, path: str, mode: int = 0o644) -> int:
         """Create a file (FileExistsError if there is one), open for reading and writing."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
 
     def open_append(self, path: str, *, create: bool = False) -> int:
         """Open a file, or create it, for reading and writing at positions that the caller knows."""

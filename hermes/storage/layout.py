@@ -9,6 +9,7 @@
     <log_dir>/.hermes_damage         which segments are damaged: `hermes.storage.damage`
     <log_dir>/.hermes_topics         what was set for single topics: `hermes.storage.topic_entries`
     <log_dir>/.hermes_requested      what was set for the broker: `hermes.storage.requested_file`
+    <log_dir>/.hermes_users          the cluster's users: the same
     <log_dir>/.hermes_producer_ids   the next producer id: `hermes.storage.producer_ids`
     <log_dir>/.hermes_registry       the schema registry's snapshot: `hermes.registry.snapshot`
     <log_dir>/log-start-offset-checkpoint, recovery-point-offset-checkpoint
@@ -73,6 +74,7 @@ OWN_FILES = (
     ".hermes_coordination",
     ".hermes_topics",
     ".hermes_requested",
+    ".hermes_users",
     ".hermes_registry",
     ".hermes_producer_ids",
     ".hermes_kafka_groups",

@@ -36,7 +36,9 @@ def read_whole(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
         files.close(descriptor)
 
 
-def replace_whole(path: str, data: bytes, files: FileLayer, *, is_synced: bool = True) -> None:
+def replace_whole(
+    path: str, data: bytes, files: FileLayer, *, is_synced: bool = True, mode: int = 0o644
+) -> None:
     """Write a file anew. Blocks; all of it is on disk when this returns.
 
     Args:
@@ -50,7 +52,7 @@ def replace_whole(path: str, data: bytes, files: FileLayer, *, is_synced: bool =
     try:
         with suppress(FileNotFoundError):
             files.unlink(draft)
-        descriptor = files.open_new(draft)
+        descriptor = files.open_new(draft, mode)
         try:
             write_all(files, descriptor, [data], 0)
             if is_synced:

@@ -214,8 +214,8 @@ class MemoryFiles(FileLayer):
         self._open[self._next_descriptor] = node, writable
         return self._next_descriptor
 
-    def open_new(self, path: str) -> int:
-        return self._opened(self._add(path, S_IFREG | 0o644), writable=True)
+    def open_new(self, path: str, mode: int = 0o644) -> int:
+        return self._opened(self._add(path, S_IFREG | mode), writable=True)
 
     def open_append(self, path: str, *, create: bool = False) -> int:
         if create and self._find(path) is None:

@@ -2,7 +2,8 @@
 
 Where there are rules, they alone decide over the nodes that brokers and groups share
 (hermes/coordination/node_rules.py); everything else takes `admin`, and its ACL must allow it, too.
-Without rules the ACLs decide, as in any ZooKeeper. The broker's own client may do all.
+Without rules the ACLs decide, as in any ZooKeeper; but the users of brokers are for those who have
+proved who they are. The broker's own client may do all.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +14,7 @@ from hermes.coordination.embedded.access_control import is_permitted, is_verifie
 from hermes.coordination.embedded.jute_records import Acl, AclIdentity, AclPermission
 from hermes.coordination.embedded.visible_names import VisibleNames
 from hermes.coordination.embedded.zookeeper_errors import RequestRefusedError, ZooKeeperCode
+from hermes.coordination.kafka_topics import KAFKA_USERS
 from hermes.coordination.node_rules import FILTERED, is_ruled, need_to_read, need_to_write
 from hermes.security import ANONYMOUS, INTERNAL
 from hermes.security.access import Operation, Resource
@@ -63,22 +65,27 @@ class Rights:
     def may_read(self, path: str) -> bool:
         rules = self._binding
         if rules is None:
-            return True
+            return self._may_without_rules(path)
         need = need_to_read(path)
         return need is None or rules.may(self.principal, *need)
 
     def may_write(self, path: str) -> bool:
         rules = self._binding
-        return rules is None or rules.may(self.principal, *need_to_write(path))
+        if rules is None:
+            return self._may_without_rules(path)
+        return rules.may(self.principal, *need_to_write(path))
+
+    def _may_without_rules(self, path: str) -> bool:
+        return path != KAFKA_USERS or self.principal != ANONYMOUS
 
     def check_read(self, path: str) -> None:
         """Refuse, with NO_AUTH, to report on a node, or on its absence, before it is looked up."""
-        if self.rules is not None and not self.may_read(path):
+        if not self.may_read(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 
     def check_write(self, path: str) -> None:
         """Refuse a change, with NO_AUTH, before anything is looked up."""
-        if self.rules is not None and not self.may_write(path):
+        if not self.may_write(path):
             raise RequestRefusedError(ZooKeeperCode.NO_AUTH, path)
 
     def is_permitted(self, path: str, acl: Iterable[Acl], permission: AclPermission) -> bool:

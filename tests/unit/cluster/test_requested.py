@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from hermes.cluster.requested import RequestedChanges
 from hermes.config.requested import Requested, with_acls
 from hermes.errors import StorageError
+from hermes.security import CLUSTER, INTERNAL, Operation
 from hermes.security.acls import Acl
 from hermes.storage import FileLayer
 from hermes.storage.requested_file import read_requested
@@ -30,7 +31,7 @@ class Coordination:
         self._follower = follower
         follower.do_in_cluster = self.do
 
-    def change_requested(self, change: Callable[[bytes], bytes]) -> None:
+    def change_value(self, path: str, change: Callable[[bytes], bytes]) -> None:
         self.value = change(self.value)
 
     async def do(self, change: Callable[[Any], Any]) -> Any:
@@ -46,7 +47,7 @@ def bench(tmp_path: Path) -> Iterator[BrokerBench]:
 
 
 def kept(bench: BrokerBench) -> Requested:
-    return Requested.decode(read_requested(bench.directory.path, FileLayer()))
+    return Requested.decode(read_requested(bench.directory.path, FileLayer()) or b"")
 
 
 def changed(bench: BrokerBench, acl: Acl) -> None:
@@ -97,7 +98,7 @@ def test_what_can_not_be_kept_or_read_is_said(
     requested = bench.cluster.requested
     with log_lines() as lines:
         with monkeypatch.context() as patched:
-            patched.setattr("hermes.cluster.requested.write_requested", fails)
+            patched.setattr("hermes.cluster.cluster_value.write_requested", fails)
             requested.use(SOME.encode())
             bench.turns()
         assert requested.now == SOME
@@ -128,3 +129,32 @@ def test_what_damage_in_coordination_leads_to_is_undone_by_deleting_it(bench: Br
         bench.cluster.requested.use(b"")
         bench.turns()
         assert Requested.decode(coordination.value) == bench.cluster.requested.now == SOME
+
+
+def test_at_the_start_coordination_comes_before_the_file(bench: BrokerBench) -> None:
+    requested = bench.cluster.requested
+    changed(bench, READ)
+    requested.begin(OTHERS.encode())
+    assert requested.now == OTHERS
+    for found in (b"", None):  # it lost what it had; it can't be looked at
+        requested.begin(found)
+        assert requested.now == SOME
+    with log_lines() as lines:
+        requested.begin(b'{"later": 1}')
+    assert requested.now == SOME
+    assert any("of the cluster can't be taken" in line for line in lines)
+
+
+def test_nothing_is_allowed_before_it_is_known_what_is_denied(bench: BrokerBench) -> None:
+    authorization, asked = bench.shared.authorization, ("admin", Operation.ADMIN, CLUSTER)
+    for found in (None, b'{"later": 1}'):
+        bench.cluster.requested.begin(b"")
+        assert authorization.may(*asked)
+        bench.cluster.requested.begin(found)
+        assert not authorization.may(*asked)
+        assert authorization.may(INTERNAL, *asked[1:])
+    bench.cluster.requested.use(b"")  # coordination is there, and has none
+    bench.turns()
+    assert authorization.may(*asked)
+    bench.cluster.requested.begin(None)  # which is known from now on
+    assert authorization.may(*asked)
