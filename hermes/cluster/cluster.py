@@ -17,6 +17,7 @@ from hermes.cluster.cluster_value import ClusterValue
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.replica_changes import ReplicaChanges
+from hermes.cluster.replica_placing import ReplicaPlacing
 from hermes.cluster.requested import RequestedChanges
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
@@ -110,7 +111,7 @@ class Cluster:
         self.topic_changes = TopicChanges(
             shared, self.topics, self.changes, self.deletions, self._part
         )
-        self.replica_changes = ReplicaChanges(self._part)
+        self.replica_changes = ReplicaChanges(ReplicaPlacing(shared, self.topics), self._part)
         self.producer_ids = ProducerIds(claim, shared.in_thread)
 
     def begin(self, look: Callable[[Collection[str]], Mapping[str, bytes]]) -> None:

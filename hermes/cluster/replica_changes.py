@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.cluster.replica_placing import ReplicaPlacing
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.throttles import Throttle
 from hermes.errors import HermesError, UnknownTopicError
@@ -15,9 +16,14 @@ StateChange = Callable[[PartitionState], PartitionState]
 
 
 class ReplicaChanges:
-    """Lives in the reactor's thread. `part`: as of `TopicChanges`."""
+    """Lives in the reactor's thread. `part`: as of `TopicChanges`.
 
-    def __init__(self, part: ClusterPart | None) -> None:
+    Attributes:
+        placing: where copies can be.
+    """
+
+    def __init__(self, placing: ReplicaPlacing, part: ClusterPart | None) -> None:
+        self.placing = placing
         self._part = part
 
     async def change(

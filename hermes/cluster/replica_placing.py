@@ -11,6 +11,7 @@ from typing import Final
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.placement import spread
 from hermes.cluster.shared import Shared
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import MOST_COPIES
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.quoting import quoted
@@ -60,6 +61,17 @@ class ReplicaPlacing:
                 "Copies need format: kafka: mirror it to a topic that has it.",
             )
         self._check_assigned(assignment or (), 1)
+
+    def check_move(self, topic: ClusterTopic, target: Sequence[int]) -> None:
+        """Refuse brokers to which a partition can't be moved."""
+        self._check_assigned([target], None)
+        if topic.format != FORMAT_KAFKA:
+            raise KafkaError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Topic {quoted(topic.name)} has Kafka 0.7's format: its partitions stay where "
+                f"they are. Moves need format: {FORMAT_KAFKA}: mirror it to a topic that has it.",
+            )
+        self._check_copies(len(target), len(topic.partitions), len(self._topics.broker_ids))
 
     def _placed(
         self,

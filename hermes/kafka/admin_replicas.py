@@ -11,13 +11,11 @@ from typing import Any, Final
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.replica_changes import StateChange
-from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError, LastReplicaError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import told_epoch
 from hermes.logs import ModuleLogger
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
-from hermes.quoting import quoted
 from hermes.replication.state import (
     NO_LIFE,
     PartitionState,
@@ -133,7 +131,9 @@ def _move(
     if target is None:
         return lambda state: _cancelled(state, name)
     try:
-        _check_target(name, target, call)
+        found = call.server.topics.get(name)
+        if found is not None:  # else that is what is wrong
+            call.server.replica_changes.placing.check_move(found, target)
     except KafkaError as error:
         return error
 
@@ -146,31 +146,6 @@ def _move(
         return moving(state, target)
 
     return change
-
-
-def _check_target(name: str, target: Sequence[int], call: Call) -> None:
-    topics = call.server.topics
-    if not target:
-        raise _bad_assignment("an empty replica list")
-    ordered = sorted(target)
-    for before, each in zip([None, *ordered], ordered, strict=False):
-        if each not in topics.live:
-            raise _bad_assignment(f"broker {each}, but no such broker is registered")
-        if each == before:
-            raise _bad_assignment(f"the broker {each} more than once")
-    found = topics.get(name)
-    if found is not None and found.format != FORMAT_KAFKA:
-        raise KafkaError(
-            Code.INVALID_REPLICA_ASSIGNMENT,
-            f"topic {quoted(name)} has the format {found.format}, in which each partition has one "
-            f"copy and stays where it is: create a topic with the format {FORMAT_KAFKA}, and "
-            "have `hermes mirror` copy it there",
-        )
-
-
-def _bad_assignment(what: str) -> KafkaError:
-    text = f"The manual partition assignment includes {what}."
-    return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, text)
 
 
 def _cancelled(state: PartitionState, name: str) -> PartitionState:

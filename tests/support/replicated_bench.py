@@ -17,7 +17,11 @@ from hermes.replication.state import PartitionState, TopicReplicas
 
 __all__ = ["ReplicatedBench"]
 
-_LISTENERS = BrokerListeners((), (), (ListenerNode("0", "a.example.org", 19092, False, "none"),))
+_LISTENERS = BrokerListeners(
+    kafka=(ListenerNode("0", "a.example.org", 19092, False, "none"),),
+    listeners=(),
+    replication=True,
+)
 
 
 class ReplicatedBench(KafkaBench):
@@ -25,6 +29,7 @@ class ReplicatedBench(KafkaBench):
 
     Attributes:
         lives: the registered brokers, each with its session.
+        earlier: those of a release that keeps no copies.
         reads: how often everything was read, which a change ends with.
     """
 
@@ -33,15 +38,19 @@ class ReplicatedBench(KafkaBench):
         self.tree = TopicTree(MemoryCoordination().session())
         self.tree.prepare()
         self.lives = {0: 10, 1: 11, 2: 12}
+        self.earlier = set[int]()
         self.reads = 0
         self.cluster.topics.has_cluster = True
+        self.cluster.topics._listeners = lambda: _LISTENERS
         part: Any = SimpleNamespace(cluster=SimpleNamespace(do=self._do))
         self.cluster.replica_changes._part = part
         self.refresh()
 
     def refresh(self) -> None:
         contents = self.tree.read()
-        brokers = dict.fromkeys(self.lives, _LISTENERS)
+        brokers = {
+            each: _LISTENERS._replace(replication=each not in self.earlier) for each in self.lives
+        }
         self.cluster.topics.use(contents.topics, brokers, contents.replicas, self.lives)
         self.cluster.topics.throttles = self.tree.throttles()
         self.reads += 1

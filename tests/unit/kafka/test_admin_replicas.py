@@ -195,7 +195,17 @@ def test_a_topic_of_0_7_keeps_one_copy(bench: ReplicatedBench) -> None:
     answer = bench.ask("AlterPartitionReassignments", 1, topics=topics)
     (refused,) = answer.responses[0].partitions
     assert refused.error_code.value == Code.INVALID_REPLICA_ASSIGNMENT
-    assert "hermes mirror" in refused.error_message
+    assert "mirror it" in refused.error_message
+
+
+def test_nobody_gets_copies_while_a_broker_of_an_earlier_release_is_there(
+    bench: ReplicatedBench,
+) -> None:
+    bench.topic("early", of(0, 1), 2)
+    bench.earlier = {2}
+    bench.refresh()
+    assert move(bench, "early", {0: (0, 1)}) == {0: Code.INVALID_REPLICATION_FACTOR}
+    assert move(bench, "early", {0: (1,)}) == {0: Code.NONE}, "but one copy, to go back"
 
 
 def test_a_client_can_have_the_factor_kept(bench: ReplicatedBench) -> None:
