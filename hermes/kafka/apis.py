@@ -107,6 +107,13 @@ _ALL: Final = (
     Api(61, "DescribeProducers", 0, 0, "hermes.kafka.admin_transactions:describe_producers"),
     Api(65, "DescribeTransactions", 0, 0, "hermes.kafka.admin_transactions:describe_transactions"),
     Api(66, "ListTransactions", 0, 2, "hermes.kafka.admin_transactions:list_transactions"),
+    Api(
+        75,
+        "DescribeTopicPartitions",
+        0,
+        0,
+        "hermes.kafka.topic_partitions:describe_topic_partitions",
+    ),
 )
 
 #: All of them, by key.

@@ -5,6 +5,7 @@ that. What a client may not see isn't listed; if it is named, it is answered wit
 doesn't say whether it exists.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -82,11 +83,11 @@ def _answer(request: Any, call: Call, found: list[Any]) -> Any:
     if not call.is_large:
         return _response(request, call, [_describe(call, has_operations, each) for each in found])
     describe = partial(_describe, call, has_operations)
-    described = cooperatively(call.server.shared.scheduler, found, describe)
-    return then(described, partial(_response, request, call))
+    done = cooperatively(call.server.shared.scheduler, found, describe)
+    return then(done, partial(_response, request, call))
 
 
-def _response(request: Any, call: Call, described: list[Any]) -> Any:
+def _response(request: Any, call: Call, found: list[Any]) -> Any:
     topics, make = call.server.topics, call.make
     brokers = []
     for number, host, port, rack in topics.brokers(call.client.listener):
@@ -97,7 +98,7 @@ def _response(request: Any, call: Call, described: list[Any]) -> Any:
         brokers=tuple(brokers),
         cluster_id=topics.cluster_id or None,
         controller_id=topics.controller_id,
-        topics=tuple(described),
+        topics=tuple(found),
         cluster_authorized_operations=cluster_operations(call)
         if getattr(request, "include_cluster_authorized_operations", False)
         else NOT_ASKED,
@@ -157,33 +158,38 @@ def _describe(
             partitions=(),
             topic_authorized_operations=NOT_ASKED,
         )
-    topics, find = call.server.topics, call.server.shared.directory.get
-    live, partitions = topics.live, []
-    for number, place in enumerate(found.partitions):
-        state, leader, replicas = found.state(number), found.leader(number), found.replicas(number)
-        epoch = told_epoch(find(found.name, place.partition)) if state is None else state.epoch
-        partitions.append(
-            make.MetadataResponsePartition(
-                error_code=Code.NONE if leader in live else Code.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=leader if leader in live else _NOBODY,
-                leader_epoch=epoch,
-                replica_nodes=replicas,
-                isr_nodes=tuple(each for each in found.in_sync(number) if each in live),
-                offline_replicas=tuple(each for each in replicas if each not in live),
-            )
-        )
+    numbers = range(len(found.partitions))
+    operations = topic_operations(call, found.name) if has_operations else NOT_ASKED
     return make.MetadataResponseTopic(
         error_code=Code.NONE,
         name=found.name,
         topic_id=found.id,
         is_internal=False,
-        partitions=tuple(partitions),
-        topic_authorized_operations=_operations(call, found.name) if has_operations else NOT_ASKED,
+        partitions=tuple(
+            make.MetadataResponsePartition(**each) for each in described(call, found, numbers)
+        ),
+        topic_authorized_operations=operations,
     )
 
 
-def _operations(call: Call, topic: str) -> int:
+def described(call: Call, topic: ClusterTopic, numbers: range) -> Iterator[dict[str, Any]]:
+    """What is told of each of these partitions, by the names of the responses' fields."""
+    live, find = call.server.topics.live, call.server.shared.directory.get
+    for number in numbers:
+        state, leader, replicas = topic.state(number), topic.leader(number), topic.replicas(number)
+        own = topic.partitions[number].partition
+        yield {
+            "error_code": Code.NONE if leader in live else Code.LEADER_NOT_AVAILABLE,
+            "partition_index": number,
+            "leader_id": leader if leader in live else _NOBODY,
+            "leader_epoch": told_epoch(find(topic.name, own)) if state is None else state.epoch,
+            "replica_nodes": replicas,
+            "isr_nodes": tuple(each for each in topic.in_sync(number) if each in live),
+            "offline_replicas": tuple(each for each in replicas if each not in live),
+        }
+
+
+def topic_operations(call: Call, topic: str) -> int:
     refusals = call.server.shared.refusals
 
     def may(operation: Operation) -> bool:

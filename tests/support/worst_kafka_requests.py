@@ -97,6 +97,7 @@ def kafka_kinds() -> list[Kind]:
         Kind("20,000 moves", _moves()),
         Kind("60,000 elections", _elections()),
         Kind("moves of 60,000 topics", _listed_moves()),
+        Kind("60,000 topics page by page", _pages()),
         Kind("log directories, 500 times", _request("DescribeLogDirs", 4, topics=None) * 500, 500),
         Kind("2,000 ids of producers", _init_producer() * 2000, 2000),
         Kind("ApiVersions, 5,000 times", _request("ApiVersions", 0) * 5000, 5000),
@@ -252,6 +253,11 @@ def _elections() -> bytes:
 def _listed_moves() -> bytes:
     named = {"name": "no000000", "partition_indexes": [1]}
     return _many("ListPartitionReassignments", 0, 60_000, "topics", named)
+
+
+def _pages() -> bytes:
+    named = {"name": "000000"}
+    return _many("DescribeTopicPartitions", 0, 60_000, "topics", named)
 
 
 def _joins(count: int, group: str, client: bytes = b"c", size: int = 10) -> bytes:

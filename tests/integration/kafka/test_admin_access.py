@@ -192,6 +192,19 @@ def test_copies_are_moved_and_leaders_elected_by_admins_of_the_cluster(ask: Any)
     assert all_of_them.replica_election_results == listed.topics == ()
 
 
+def test_partitions_are_told_to_who_may_describe_and_topics_of_others_hidden(ask: Any) -> None:
+    make = parts("DescribeTopicPartitions", 0)
+    asked = tuple(make.TopicRequest(name=each) for each in ("hidden", "own-1", "seen-1"))
+
+    named = ask("DescribeTopicPartitions", 0, topics=asked)
+    listed = ask("DescribeTopicPartitions", 0, topics=())
+
+    told = [(each.name, int(each.error_code), len(each.partitions)) for each in named.topics]
+    assert told == [("own-1", 0, 1), ("seen-1", 0, 1), ("hidden", TOPIC_REFUSED, 0)]
+    assert {each.name for each in listed.topics} >= {"own-1", "seen-1"}
+    assert "hidden" not in {each.name for each in listed.topics}
+
+
 def test_producers_are_shown_to_who_may_consume(ask: Any) -> None:
     make = parts("DescribeProducers", 0)
     topics = tuple(
