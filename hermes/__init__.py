@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         SimpleConsumer,
     )
     from hermes.client.groups import Consumer, ConsumerConfig
-    from hermes.client.retrying import RetryingConsumer, RetryMessage
+    from hermes.client.retrying import RecordRetries, RetryingConsumer, RetryMessage
     from hermes.errors import HermesError
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "ProducerConfig",
     "ProducerData",
     "RecordData",
+    "RecordRetries",
     "RecordSet",
     "RetryMessage",
     "RetryingConsumer",
@@ -60,6 +61,7 @@ __all__ = [
 _HOMES = {
     "Consumer": "hermes.client.groups",
     "ConsumerConfig": "hermes.client.groups",
+    "RecordRetries": "hermes.client.retrying",
     "RetryMessage": "hermes.client.retrying",
     "RetryingConsumer": "hermes.client.retrying",
 }

@@ -9,7 +9,7 @@ from hermes.cli.terminal import note
 from hermes.cli.topic_copy import Sorted
 from hermes.client import SyncProducer
 from hermes.client.conversations import metadata
-from hermes.client.retrying import Letter, parse_letter
+from hermes.client.retrying import Letter, letter_of
 from hermes.protocol import RANDOM_PARTITION, Message, MetadataRequest
 from hermes.protocol.record_set import RecordMessage
 from hermes.quoting import quoted
@@ -46,11 +46,10 @@ class DeadLetters:
         """
         found = []
         for message, following in chunk.messages:
-            payload = message.payload or b""
-            letter = parse_letter(payload)
+            letter = letter_of(message)
             if letter is None:
                 self._leave_out(
-                    payload,
+                    message.payload or b"",
                     f"partition {chunk.partition}, the message that ends at offset {following}",
                 )
             else:

@@ -17,7 +17,14 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from hermes.client.batching import Batch, Outcome
-from hermes.client.payloads import Details, InPartition, Keys, RecordData, checked_headers
+from hermes.client.payloads import (
+    Details,
+    InPartition,
+    Keys,
+    RecordData,
+    RoutedKey,
+    checked_headers,
+)
 from hermes.client.routing import Router, Target
 from hermes.client.sync_producer import SendResult
 from hermes.errors import (
@@ -385,6 +392,8 @@ class Delivery(Sequence[Outcome]):
             chooses = key
             if type(key) is InPartition:
                 key = key.key
+            elif type(key) is RoutedKey:
+                chooses, key = key
             try:
                 if type(chooses) is Keys:
                     places.append(self._spread(messages, chooses, records, filling, sets))

@@ -40,6 +40,18 @@ class InPartition(NamedTuple):
     key: Any = None
 
 
+class RoutedKey(NamedTuple):
+    """A key that is stored, while another one chooses the partition.
+
+    Attributes:
+        chooses: goes to the partitioner.
+        key: stored with the message, where its topic keeps keys; None for none.
+    """
+
+    chooses: Any
+    key: Any = None
+
+
 class ProducerData(NamedTuple):
     """What one call sends.
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from hermes.client import FetchRequest, SimpleConsumer
 from hermes.client.groups import ConsumerConfig
-from hermes.client.retrying import Letter, RetryingConsumer, RetryMessage, parse_letter
+from hermes.client.retrying import Letter, RetryingConsumer, RetryMessage, letter_of
 from hermes.errors import BrokerError
 
 __all__ = ["DELAYS", "Attempt", "RetryingProcess", "attempts_in", "letters_in"]
@@ -86,7 +86,7 @@ def letters_in(host: str, port: int, topic: str) -> list[Letter]:
                     break
                 if not fetched:
                     break
-                found += [parse_letter(message.payload) for message, _ in fetched]
+                found += [letter_of(message) for message, _ in fetched]
                 offset = fetched[-1][1]
     letters = [each for each in found if each is not None]
     assert len(letters) == len(found)

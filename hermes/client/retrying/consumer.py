@@ -9,12 +9,15 @@ from hermes.client.arguments import check_config
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Consumer, RebalanceListener, decoder_of
 from hermes.client.metrics import RetryCounters, RetryMetrics
+from hermes.client.payloads import RoutedKey
 from hermes.client.producer import Producer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.retrying.ladder import Ladder
+from hermes.client.retrying.letter_headers import letter_record
+from hermes.client.retrying.letters import Letter
 from hermes.client.retrying.messages import RetryMessage
 from hermes.client.retrying.worker import Worker, WorkerContext
-from hermes.errors import ClientError, ConfigError
+from hermes.errors import ClientError, ConfigError, WrongFormatError
 from hermes.forks import watch_forks
 from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
@@ -76,6 +79,7 @@ class RetryingConsumer:
         self.ladder = Ladder(config.group, topics, delays)
         self._decode = decoder_of(config)
         self._counters = RetryCounters()
+        self._payloads_only: set[str] = set()
         self._shared: WorkerContext | None = None
         self._is_stopped = self._is_closed = False
         self._runs = threading.Lock()
@@ -178,7 +182,7 @@ class RetryingConsumer:
             self.ladder,
             handle,
             self._decode,
-            self._producer.send,
+            self._store,
             None if timeout is None else self.config.seconds("consumer_timeout"),
             self._counters,
         )
@@ -208,6 +212,18 @@ class RetryingConsumer:
                 thread.join()
         if failures:
             raise failures[0]
+
+    def _store(self, topic: str, letter: Letter) -> None:
+        """Store a letter in the form that the topic's format allows."""
+        # Messages of one partition share a partition on their way, too, and so keep an order.
+        origin = letter.origin
+        if topic not in self._payloads_only:
+            try:
+                self._producer.send(topic, letter_record(letter), RoutedKey(origin, letter.key))
+                return
+            except WrongFormatError:
+                self._payloads_only.add(topic)
+        self._producer.send(topic, letter.encode(), origin)
 
     def _work(self, worker: Worker, shared: WorkerContext, failures: list[BaseException]) -> None:
         thread = threading.get_ident()

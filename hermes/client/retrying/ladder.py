@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_topic, seconds_of
 from hermes.coordination.topic_filters import Whitelist
-from hermes.errors import ArgumentError, ConfigError
+from hermes.errors import ArgumentError, ConfigError, EncodingError, MessageRejectedError
 from hermes.protocol import check_topic_name
 from hermes.quoting import quoted
 
@@ -83,6 +83,11 @@ class Ladder:
         """Choose all retry topics, also of levels that a former configuration has left."""
         number = "[1-9][0-9]?[0-9]?[0-9]?"
         return Whitelist("|".join(_literal(prefix) + number for prefix in self._prefixes))
+
+
+def is_hopeless(failure: BaseException) -> bool:
+    """Whether no retry can help: the message becomes a dead letter at once."""
+    return isinstance(failure, EncodingError | MessageRejectedError)
 
 
 def _literal(text: str) -> str:

@@ -10,7 +10,8 @@ of JSON, and after it the failed message's payload as it was.
 In truth the JSON is one line; it begins with `{"hermes_letter":1,`, which tells a letter from
 another payload. Readers ignore fields that they don't know. What a record of Kafka's format has
 beside its value is in the line, too, since the letter's topic may be of 0.7's format: `"key"` and
-the headers' values in base64, `"timestamp_ms"`, and `"no_payload":true` if it has no value.
+the headers' values in base64, `"timestamp_ms"`, and `"no_payload":true` if it has no value. In a
+topic of Kafka's format a letter is a record instead: `letter_headers`.
 """
 
 import json
@@ -21,13 +22,14 @@ from typing import Any, Final
 from hermes.errors import InvalidTopicError, MessageTooLargeError
 from hermes.protocol import check_topic_name
 from hermes.protocol.records import Headers
+from hermes.quoting import printable
 
 _VERSION: Final = 1
 _START: Final = b'{"hermes_letter":1,'
 # A line is never longer; a payload without a newline isn't searched to its end. Enough for a key
 # and headers as large as batches may be by default.
 _LONGEST_LINE_BYTES: Final = 2 * 1024 * 1024
-_LONGEST_REASON: Final = 1000
+LONGEST_REASON: Final = 1000
 _INT64_END: Final = 1 << 63
 
 
@@ -36,7 +38,8 @@ class Letter:
     """A message that failed, in a retry topic or among the dead letters.
 
     Attributes:
-        topic, broker, partition, offset: where it was published at first.
+        topic, broker, partition, offset: where it was published at first; the broker is None where
+            a client of Kafka's found it, which knows a partition by its number alone.
         attempts: how many times it has failed, 1 or more.
         first_failed_ms, failed_ms: when it failed first and last, in ms since 1970.
         reason: why it failed last; the class of the exception and its text, shortened.
@@ -46,7 +49,7 @@ class Letter:
 
     group: str
     topic: str
-    broker: int
+    broker: int | None
     partition: int
     offset: int
     attempts: int
@@ -58,10 +61,18 @@ class Letter:
     headers: Headers = ()
     timestamp_ms: int | None = None
 
+    @property
+    def origin(self) -> str:
+        """The partition where it was published, for people; what fails there keeps together."""
+        number = f"{self.partition}" if self.broker is None else f"{self.broker}-{self.partition}"
+        return f"{printable(self.topic)} {number}"
+
     def encode(self) -> bytes:
         """Raises MessageTooLargeError if key and headers are larger than a letter's line can be."""
         line: dict[str, Any] = {"hermes_letter": _VERSION}
         line.update((each, getattr(self, each)) for each in _PLAIN_FIELDS)
+        if self.broker is None:
+            del line["broker"]
         if self.payload is None:
             line["no_payload"] = True
         if self.key is not None:
@@ -101,7 +112,7 @@ def reason_of(error: BaseException) -> str:
         text = ""
     name = type(error).__name__
     reason = f"{name}: {text}" if text else name
-    return reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + "..."
+    return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 3] + "..."
 
 
 def _letter(line: Any, payload: bytes) -> Letter:
@@ -109,7 +120,7 @@ def _letter(line: Any, payload: bytes) -> Letter:
     return Letter(
         group=_text(line["group"]),
         topic=line["topic"],
-        broker=_number(line["broker"]),
+        broker=_number(line["broker"]) if "broker" in line else None,
         partition=_number(line["partition"]),
         offset=_number(line["offset"]),
         attempts=_number(line["attempts"]),

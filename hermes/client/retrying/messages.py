@@ -25,6 +25,7 @@ class RetryMessage(NamedTuple):
         attempt: which try this is, from 1.
         reason: why the last try failed; empty in the first.
         first_failed_ms: when the first try failed, in ms since 1970; None in the first.
+        broker_id: None where a client of Kafka's found it failing, which doesn't know it.
         key, headers, timestamp_ms: a record's; None if it has none, as a message of 0.7's format.
     """
 
@@ -32,7 +33,7 @@ class RetryMessage(NamedTuple):
     topic: str
     partition: int
     offset: int
-    broker_id: int
+    broker_id: int | None
     attempt: int
     reason: str
     first_failed_ms: int | None

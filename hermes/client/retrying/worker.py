@@ -19,11 +19,12 @@ from typing import Any, Final, TypeAlias
 from hermes.backoff import growing_pause
 from hermes.client.groups.streams import MessageStream, StreamMessage
 from hermes.client.metrics import RetryCounters
-from hermes.client.retrying.ladder import Ladder, Rung
-from hermes.client.retrying.letters import Letter, parse_letter, reason_of
+from hermes.client.retrying.ladder import Ladder, Rung, is_hopeless
+from hermes.client.retrying.letter_headers import read_letter
+from hermes.client.retrying.letters import Letter, reason_of
 from hermes.client.retrying.messages import RetryMessage
 from hermes.coordination.layout import BrokerPartition
-from hermes.errors import ConsumerTimeoutError, EncodingError, HermesError, MessageRejectedError
+from hermes.errors import ConsumerTimeoutError, EncodingError, HermesError
 from hermes.quoting import printable
 from hermes.rate_limit import RateLimit
 
@@ -48,8 +49,7 @@ class WorkerContext:
     """What the workers of a consumer share.
 
     Attributes:
-        publish: stores a payload in a topic, on disk when it returns; the key, the last argument,
-            chooses the partition.
+        publish: stores a letter in a topic, on disk when it returns.
         timeout_seconds: for how long there may be no message for any worker; None for ever.
         clock: seconds that never go backwards.
         last_message: when there was a message, or one was waited for, by the clock.
@@ -59,7 +59,7 @@ class WorkerContext:
     ladder: Ladder
     handle: Callable[[RetryMessage], object]
     decode: Callable[[str, bytes], Any] | None
-    publish: Callable[[str, bytes, str], object]
+    publish: Callable[[str, Letter], object]
     timeout_seconds: float | None
     counters: RetryCounters
     clock: Callable[[], float] = time.monotonic
@@ -200,7 +200,7 @@ class Worker:
         rung: Rung | None = Rung(message.topic, 0)
         before = None
         if source.is_retries:
-            rung, before = shared.ladder.rung(message.topic), parse_letter(message.message or b"")
+            rung, before = shared.ladder.rung(message.topic), _letter_in(message)
         assert rung is not None, f"{message.topic} is in a stream of retry topics"
         if before is not None:
             seconds = self._seconds_left(place, message, rung, before)
@@ -266,19 +266,17 @@ class Worker:
 
     def _send_on(self, rung: Rung, letter: Letter, failure: Exception) -> HermesError | None:
         shared = self._shared
-        is_hopeless = isinstance(failure, EncodingError | MessageRejectedError)
         dead = shared.ladder.dead(rung.topic)
-        target = dead if is_hopeless else shared.ladder.above(rung)
+        target = dead if is_hopeless(failure) else shared.ladder.above(rung)
         try:
-            # Messages of one partition share a partition on their way, too, and so keep an order.
-            shared.publish(target, letter.encode(), _origin(letter))
+            shared.publish(target, letter)
         except HermesError as error:
             return error
         is_dead = target == dead
         shared.counters.count(failed=1, retried=not is_dead, dead=is_dead)
         if is_dead:
             self._report(
-                f"{_origin(letter)}, offset {letter.offset}: after attempt {letter.attempts} it is "
+                f"{letter.origin}, offset {letter.offset}: after attempt {letter.attempts} it is "
                 f"a dead letter in {dead}: {_shown(letter)}"
             )
         return None
@@ -317,7 +315,7 @@ class Worker:
         held.failures += 1
         held.until += pause
         self._report(
-            f"{_origin(letter)}, offset {letter.offset}: it failed ({_shown(letter)}) and can't be "
+            f"{letter.origin}, offset {letter.offset}: it failed ({_shown(letter)}) and can't be "
             f"sent on: {error}; its partition waits, and it is handled again in {pause:g} s"
         )
 
@@ -331,8 +329,8 @@ class Worker:
                 held.stream.resume(place)
 
 
-def _origin(letter: Letter) -> str:
-    return f"{printable(letter.topic)} {letter.broker}-{letter.partition}"
+def _letter_in(message: StreamMessage) -> Letter | None:
+    return read_letter(message.message, message.key, message.headers)
 
 
 def _shown(letter: Letter) -> str:

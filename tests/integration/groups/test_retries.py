@@ -274,6 +274,8 @@ def test_dead_letters_are_replayed_to_all_or_to_the_group(
         return result.stdout
 
     with handling(connect, fails, delays=[]) as running:
+        # The others may be read later than these two, and must not come among the replayed.
+        eventually(lambda: running.consumer.metrics().handled == 6)
         eventually(lambda: running.consumer.metrics().dead == 2)
         first = {message.message: message for message, _ in running.seen}
         running.failing = lambda message: None

@@ -33,7 +33,7 @@ def test_a_letter_is_a_line_of_json_and_the_payload() -> None:
         Letter,
         group=st.text(),
         topic=st.sampled_from(["orders", "ö", "a b"]),
-        broker=NUMBERS,
+        broker=st.none() | NUMBERS,
         partition=NUMBERS,
         offset=NUMBERS,
         attempts=NUMBERS,

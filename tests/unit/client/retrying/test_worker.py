@@ -56,10 +56,10 @@ class Rig:
         self.seen.append(message)
         self.answer(message)
 
-    def publish(self, topic: str, payload: bytes, key: str) -> None:
+    def publish(self, topic: str, letter: Letter) -> None:
         if self.refusal is not None:
             raise self.refusal
-        self.published.append((topic, payload, key))
+        self.published.append((topic, letter.encode(), letter.origin))
 
     def claim(
         self, stream: MessageStream, topic: str, *payloads: bytes, codec: Codec = Codec.NONE
