@@ -1,4 +1,8 @@
-"""Stands between a broker and its clients, and cuts connections after so many bytes, either way."""
+"""Stands between a broker and its clients, and cuts connections after so many bytes, either way.
+
+It can also let nothing through for a while, as a network does that is cut: no side hears of it, and
+what was on its way arrives once the network is whole again.
+"""
 
 import contextlib
 import socket
@@ -6,7 +10,9 @@ import struct
 import threading
 from typing import Literal, NamedTuple
 
-__all__ = ["ByteCutter", "Cut"]
+__all__ = ["ByteCutter", "Cut", "Sender"]
+
+Sender = Literal["client", "broker"]
 
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -20,7 +26,7 @@ class Cut(NamedTuple):
         how: with an end of file, or with a reset.
     """
 
-    sender: Literal["client", "broker"]
+    sender: Sender
     after: int
     how: Literal["end", "reset"]
 
@@ -30,6 +36,7 @@ class ByteCutter:
 
     Args:
         address: the broker's.
+        port: where it listens; any unless given.
 
     Attributes:
         port: where clients connect to, on the loopback interface.
@@ -37,11 +44,16 @@ class ByteCutter:
         cut_count: how many were cut.
     """
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], port: int = 0) -> None:
         self.cut: Cut | None = None
         self.cut_count = 0
         self._address = address
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._flowing: dict[str, threading.Event] = {
+            "client": threading.Event(),
+            "broker": threading.Event(),
+        }
+        self.release()
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -49,8 +61,21 @@ class ByteCutter:
         self._threads: list[threading.Thread] = []
         self._accepting.start()
 
+    def hold(self, *senders: Sender) -> None:
+        """Let nothing through that these send, until `release`."""
+        for each in senders:
+            self._flowing[each].clear()
+
+    def release(self) -> None:
+        """Let everything through, also what was held."""
+        for each in self._flowing.values():
+            each.set()
+
     def stop(self) -> None:
-        """End everything and wait for it."""
+        """End everything and wait for it; once more does nothing."""
+        if self._listener.fileno() == -1:
+            return
+        self.release()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._accepting.join()
         self._listener.close()
@@ -73,7 +98,11 @@ class ByteCutter:
             thread.start()
 
     def _serve(self, client: socket.socket, cut: Cut | None) -> None:
-        with client, socket.create_connection(self._address) as broker:
+        with client, contextlib.ExitStack() as stack:
+            try:
+                broker = stack.enter_context(socket.create_connection(self._address))
+            except OSError:  # it is down: so is the client's connection
+                return
             with self._lock:
                 self._open |= {client, broker}
             ways = [(client, broker, "client"), (broker, client, "broker")]
@@ -93,6 +122,7 @@ class ByteCutter:
                 data = source.recv(65536 if left is None else min(left, 65536))
                 if not data:
                     break
+                self._flowing[sender].wait()
                 target.sendall(data)
                 if left is not None:
                     left -= len(data)
