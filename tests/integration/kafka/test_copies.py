@@ -1,0 +1,199 @@
+"""Topics with copies on several brokers, as Kafka's clients make, grow, show and delete them."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from kafka_raw import KafkaConversation, parts
+
+from hermes.coordination.kafka_topics import KAFKA_DELETED
+from hermes.coordination.replicas import replicas_path
+from hermes.coordination.sessions import Session
+from hermes.replication.state import TopicReplicas, parse_replicas
+from hermes.testing import RunningKafka, running_kafka
+
+PATIENCE_SECONDS = 120.0
+
+
+class Trio(NamedTuple):
+    """Three brokers of a cluster."""
+
+    brokers: list[RunningKafka]
+    client: AdminClient
+    session: Session
+
+    def replicas(self, topic: str) -> TopicReplicas | None:
+        found = self.session.get(replicas_path(topic))
+        return None if found is None else parse_replicas("", found.value)
+
+
+@pytest.fixture(scope="module")
+def trio() -> Iterator[Trio]:
+    embedded = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    with ExitStack() as stack:
+        first = stack.enter_context(running_kafka(settings={**embedded, "rack": "a"}))
+        connect = str(first.zookeeper_connect)
+        more = {"coordination": "zookeeper", "zookeeper_connect": connect}
+        brokers = [first]
+        for number, rack in ((1, "a"), (2, "b")):
+            settings = {"broker_id": number, "rack": rack, **more}
+            brokers.append(stack.enter_context(running_kafka(settings=settings)))
+        client = AdminClient({"bootstrap.servers": brokers[1].bootstrap_servers, "log_level": 0})
+        for each in brokers:
+            seen = AdminClient({"bootstrap.servers": each.bootstrap_servers, "log_level": 0})
+            while len(seen.list_topics(timeout=60).brokers) < 3:
+                pass  # a run that hangs is ended, and shows where
+        session = Session(connect)
+        session.start()
+        stack.callback(session.stop)
+        yield Trio(brokers, client, session)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"topic-{uuid4().hex[:8]}"
+
+
+def only(futures: dict[Any, "Future[Any]"]) -> Any:
+    ((_, future),) = futures.items()
+    return future.result(PATIENCE_SECONDS)
+
+
+def refusal(futures: dict[Any, "Future[Any]"]) -> tuple[str, str]:
+    with pytest.raises(KafkaException) as raised:
+        only(futures)
+    error = raised.value.args[0]
+    return error.name(), error.str()
+
+
+def copies(trio: Trio, topic: str) -> dict[int, list[int]]:
+    found = trio.client.list_topics(topic, timeout=60).topics[topic]
+    return {number: each.replicas for number, each in found.partitions.items()}
+
+
+def test_a_topic_is_made_with_its_copies_in_different_racks(trio: Trio, name: str) -> None:
+    only(trio.client.create_topics([NewTopic(name, 6, 2)]))
+
+    node, placed = trio.replicas(name), copies(trio, name)
+    assert node is not None
+    assert {number: list(each.replicas) for number, each in enumerate(node.partitions) if each} == (
+        placed
+    )
+    assert all(2 in each for each in placed.values()), "the one broker of the other rack"
+    assert sorted(each[0] for each in placed.values()) == [0, 0, 1, 1, 2, 2]
+    for state in node.partitions:
+        assert state is not None
+        assert (state.leader, state.epoch, state.isr) == (state.replicas[0], 0, {*state.replicas})
+        assert state.life
+
+
+def test_a_topic_with_one_copy_needs_no_state(trio: Trio, name: str) -> None:
+    only(trio.client.create_topics([NewTopic(name, 3, 1)]))
+    assert trio.replicas(name) is None
+    assert sorted(copies(trio, name).values()) == [[0], [1], [2]]
+
+
+def test_a_topic_is_made_grown_and_deleted_as_assigned(trio: Trio, name: str) -> None:
+    assigned = [[2, 1], [0, 2]]
+    only(trio.client.create_topics([NewTopic(name, 2, replica_assignment=assigned)]))
+    assert copies(trio, name) == {0: [2, 1], 1: [0, 2]}
+
+    wrong = NewPartitions(name, 3, replica_assignment=[[0, 1, 2]])
+    assert refusal(trio.client.create_partitions([wrong]))[0] == "INVALID_REPLICA_ASSIGNMENT"
+    only(trio.client.create_partitions([NewPartitions(name, 3, replica_assignment=[[1, 0]])]))
+    only(trio.client.create_partitions([NewPartitions(name, 5)]))
+    placed = copies(trio, name)
+    assert placed[2] == [1, 0]
+    assert [len(placed[number]) for number in range(5)] == [2] * 5
+    node = trio.replicas(name)
+    assert node is not None
+    assert len(node.partitions) == 5
+
+    only(trio.client.delete_topics([name]))
+    assert trio.replicas(name) is None
+    while trio.session.children(KAFKA_DELETED):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (4, "factor of 4 cannot be reached because only 3 broker(s) are registered."),
+        (8, "There can be 7 copies of a partition at most"),
+    ],
+)
+def test_more_copies_than_there_can_be_are_refused(
+    trio: Trio, name: str, factor: int, said: str
+) -> None:
+    for is_check in (True, False):
+        asked = trio.client.create_topics([NewTopic(name, 1, factor)], validate_only=is_check)
+        code, text = refusal(asked)
+        assert code == "INVALID_REPLICATION_FACTOR"
+        assert said in text
+
+
+def test_more_in_sync_than_there_are_copies_are_refused(trio: Trio, name: str) -> None:
+    wrong = NewTopic(name, 1, 2, config={"min.insync.replicas": "3"})
+    assert refusal(trio.client.create_topics([wrong]))[0] == "INVALID_CONFIG"
+    only(trio.client.create_topics([NewTopic(name, 1, 3)]))
+    assert setting(trio, name, "min.insync.replicas") == "2", "of three"
+
+    for value, refused in (("4", True), ("3", False), ("1", False)):
+        entry = ConfigEntry(
+            "min.insync.replicas", value, incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+        altered = trio.client.incremental_alter_configs([resource])
+        if refused:
+            code, text = refusal(altered)
+            assert (code, "it has 3" in text) == ("INVALID_CONFIG", True)
+        else:
+            only(altered)
+            assert setting(trio, name, "min.insync.replicas") == value
+
+
+def setting(trio: Trio, topic: str, key: str) -> str:
+    found = only(trio.client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+    return str(found[key].value)
+
+
+def test_what_was_made_is_told_with_its_factor_and_settings(trio: Trio, name: str) -> None:
+    make = parts("CreateTopics", 7)
+    topic = make.CreatableTopic(
+        name=name, num_partitions=2, replication_factor=3, assignments=(), configs=()
+    )
+    with KafkaConversation(str(trio.brokers[0].bootstrap_servers)) as conversation:
+        for is_check in (True, False):
+            (made,) = conversation.ask(
+                "CreateTopics",
+                7,
+                topics=(topic,),
+                timeout=make.timeout(60_000),
+                validate_only=is_check,
+            ).topics
+            told = made.error_code.value, made.num_partitions, made.replication_factor
+            assert told == (0, 2, 3)
+            assert {each.name: each.value for each in made.configs}["min.insync.replicas"] == "2"
+
+
+def test_brokers_are_told_with_their_racks(trio: Trio) -> None:
+    with KafkaConversation(str(trio.brokers[0].bootstrap_servers)) as conversation:
+        named = conversation.ask("Metadata", 1, topics=()).brokers
+        more = {"include_cluster_authorized_operations": False, "endpoint_type": 1}
+        described = conversation.ask("DescribeCluster", 1, **more).brokers
+    racks = {0: "a", 1: "a", 2: "b"}
+    assert {each.node_id: each.rack for each in named} == racks
+    assert {each.broker_id: each.rack for each in described} == racks
