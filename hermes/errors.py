@@ -123,6 +123,10 @@ class StorageError(HermesError):
     """A log, a segment or the data directory could not do what was asked."""
 
 
+class EpochEndedError(StorageError):
+    """This broker leads the partition no more; what it has appended may be kept by others."""
+
+
 class OffsetOutOfRangeError(StorageError):
     """The offset is below the earliest one or above the high watermark of the partition's log.
 

@@ -55,8 +55,8 @@ ROOMS = {
     "server storage",
     "broker": "_version backoff cluster config coordination errors interfaces limited_log "
     "listening logs metrics partition protocol quoting reactors security server storage v0_7 web",
-    "kafka": "broker cluster config coordination errors groups listening logs metrics partition "
-    "protocol quoting regex replication security server storage v0_7",
+    "kafka": "broker cluster config coordination errors groups limited_log listening logs metrics "
+    "partition protocol quoting regex replication security server storage v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "

@@ -30,6 +30,7 @@ from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.nodes import Node
 from hermes.coordination.registration import BrokerRegistration
+from hermes.coordination.sessions import Lease
 from hermes.errors import CoordinationError, CoordinationUnavailableError, HermesError
 from hermes.listening import Listener
 from hermes.logs import ModuleLogger
@@ -138,6 +139,10 @@ class Coordination:
     def cluster_id(self) -> str:
         """Empty without coordination, or before it was reached."""
         return "" if self._registration is None else self._registration.cluster_id
+
+    def lease_of(self, life: int) -> Lease | None:
+        """The lease of a session, if the broker is registered in that."""
+        return None if self._registration is None else self._registration.lease_of(life)
 
     def stored_offsets(
         self, limit: int

@@ -142,8 +142,10 @@ class ServingBroker:
         in_thread: calls a function in a worker thread that may wait for disks.
         web: what it serves over HTTP; None without a port for it.
         on_started: called once nothing of the start can fail any more.
-        on_stopping: called when a stop begins, while everything still runs; what they return is
-            waited for as clients are.
+        on_leaving: called when a stop begins, while everything still runs and serves; what they
+            return is waited for first.
+        on_stopping: called then; what they return is waited for as clients are.
+        on_reopened: called with each log that is back in service.
         group_offsets: what groups have stored here without coordination: pairs of (group, topic,
             partition) and the offset.
         more_series: what `/metrics` has beside the broker's own, read for each scrape.
@@ -171,7 +173,9 @@ class ServingBroker:
         self.kafka_addresses: list[Address] = []
         self.stopping = False
         self.on_started: list[Callable[[], None]] = []
+        self.on_leaving: list[Callable[[], Deferred[Any]]] = []
         self.on_stopping: list[Callable[[], Deferred[Any]]] = []
+        self.on_reopened: list[Callable[[Log], None]] = []
         self.more_series: list[Callable[[], Iterable[Series]]] = []
         self.group_offsets: list[Callable[[], Iterable[tuple[tuple[str, str, int], int]]]] = []
         self.settings = Settings(config)
@@ -354,6 +358,8 @@ class ServingBroker:
     def _reopened(self, log: Log) -> None:
         self.shared.topics.reopened(log)
         self.flusher.reopened(log)
+        for call in self.on_reopened:
+            call(log)
 
     def _record_owner(self) -> None:
         try:
@@ -474,6 +480,8 @@ class ServingBroker:
         damage_stopped = self.damage.stop()
         seconds = self.config.stop_timeout_ms / 1000
         self._waits.begin(seconds, _DISK_GRACE * seconds)
+        for leaving in [call() for call in self.on_leaving]:
+            yield self._waits.for_clients(leaving)
         stopped = [call() for call in self.on_stopping]
         unregistered = self.coordination.unregister()
         for each in stopped:

@@ -21,12 +21,13 @@ from hermes.cluster.replica_placing import ReplicaPlacing
 from hermes.cluster.requested import RequestedChanges
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
-from hermes.cluster.topic_cluster import TopicCluster
+from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.nodes import TreeSession
+from hermes.coordination.replicas import ReplicaTree
 from hermes.errors import ConfigError, TopicExistsError
 from hermes.protocol import AlterTopicRequest
 from hermes.quoting import quoted
@@ -138,6 +139,22 @@ class Cluster:
             return succeed(None)
         self._part.stop()
         return self._part.cluster.stop()
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def observe(self, observer: Callable[[ClusterState], None]) -> None:
+        """Have `observer` called with each new state of coordination; never without a cluster."""
+        if self._part is not None:
+            self._part.observe(observer)
+
+    def replica_tree(self) -> ReplicaTree | None:
+        """What coordination has of copies; None before it was reached. Any thread."""
+        tree = None if self._part is None else self._part.cluster.tree
+        return None if tree is None else tree.replicas
+
+    def refreshed(self) -> "Deferred[None]":
+        """Fires once coordination was read again; fails where it can't be."""
+        return succeed(None) if self._part is None else self._part.cluster.refreshed()
 
     # -- what a topic's settings say as broker.yaml would ---------------------------------------
 

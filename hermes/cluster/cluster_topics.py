@@ -263,6 +263,8 @@ class ClusterTopics:
         if found is None or self._directory.get(topic, found.log.partition) is not found.log:
             found = self._shared.partitions.of(self.log(topic, number))
             self._partitions[topic, number] = found
+        elif found.leadership is not None:
+            found.leadership.check()
         return found
 
     def _make(self, topic: ClusterTopic, partition: int) -> Log:

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from hermes.cluster.local_partitions import LocalChanges, LocalPartitions, Removal
 from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
 from hermes.coordination.nodes import TreeSession
+from hermes.coordination.replicas import as_life
 from hermes.coordination.throttles import Throttle
 from hermes.coordination.topic_tree import TopicTree, TreeContents
 from hermes.errors import (
@@ -140,6 +141,11 @@ class TopicCluster:
         self._wake.set()
         return refreshed
 
+    @property
+    def tree(self) -> TopicTree | None:
+        """None before coordination was reached."""
+        return self._tree
+
     def claim_producer_ids(self, count: int, at_least: int) -> int:
         """Take producer ids that nobody in the cluster has had; blocks, in a worker thread.
 
@@ -224,7 +230,7 @@ class TopicCluster:
             if node is not None and name.isdecimal():
                 with suppress(InvalidNodeError):
                     found[int(name)] = parse_listeners(path, node.value)
-                    lives[int(name)] = node.owner
+                    lives[int(name)] = as_life(node.owner)
         return found, lives
 
     def _read_values(self, tree: TopicTree) -> dict[str, bytes]:

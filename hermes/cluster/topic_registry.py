@@ -358,6 +358,11 @@ class TopicRegistry:
             self._announce(topic)
         return log
 
+    def forget_copy(self, topic: str, partition: int) -> None:
+        """A partition of which others have copies isn't here any more."""
+        if partition in self._written.get(topic, ()):
+            self._written[topic].remove(partition)
+
     def _make(self, topic: str, partition: int) -> Log:
         self._check_free(topic)
         check_topic_name(topic, self._config.max_topic_name_length)

@@ -43,7 +43,8 @@ from hermes.coordination.listeners import (
     listeners_path,
 )
 from hermes.coordination.nodes import Node
-from hermes.coordination.sessions import Session
+from hermes.coordination.replicas import as_life
+from hermes.coordination.sessions import Lease, Session
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import (
     CoordinationError,
@@ -179,6 +180,13 @@ class BrokerRegistration:
     def is_registered(self) -> bool:
         """Whether the broker's entry was there when it was last looked at; any thread."""
         return self._session.session_id is not None and self._path in self._registered
+
+    def lease_of(self, life: int) -> Lease | None:
+        """How long the broker is registered for certain; None if it is in another session."""
+        session_id = self._session.session_id
+        if session_id is None or as_life(session_id) != life:
+            return None
+        return self._session.lease(session_id)
 
     def stored_offsets(self, limit: int) -> tuple[dict[tuple[str, str, int], int], bool]:
         """Read what groups have stored of this broker's partitions; blocks, in any thread.

@@ -33,6 +33,11 @@ def replicas_path(topic: str) -> str:
     return f"{KAFKA_REPLICAS}/{topic}"
 
 
+def as_life(session_id: int) -> int:
+    """A session as a broker's life: ZooKeeper's ids may be negative."""
+    return session_id & ((1 << 64) - 1)
+
+
 def directory_path(broker_id: int) -> str:
     return f"{KAFKA_DIRECTORIES}/{broker_id}"
 
@@ -141,7 +146,7 @@ class ReplicaTree:
         paths = [f"{BROKER_IDS}/{name}" for name in names]
         found = zip(paths, names, self._session.get_all(paths), strict=True)
         return {
-            parse_broker_id(path, name): node.owner
+            parse_broker_id(path, name): as_life(node.owner)
             for path, name, node in found
             if node is not None
         }

@@ -4,6 +4,7 @@ Order and bounds are the same: see there. Kafka's own broker takes one request o
 time; here Produce requests don't wait for the flush of those before them.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from twisted.internet.interfaces import IAddress
@@ -12,9 +13,17 @@ from twisted.internet.protocol import ServerFactory
 from hermes.broker.connection import BrokerConnection
 from hermes.broker.connections import Connections
 from hermes.errors import RemoteProtocolError
-from hermes.kafka.apis import PRODUCE
+from hermes.kafka.apis import FETCH, PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import Dispatcher, Frame, PlainFetch, ProduceFrame, ReadFrame
+from hermes.kafka.dispatching import (
+    Dispatcher,
+    Frame,
+    PlainFetch,
+    ProduceFrame,
+    ReadFrame,
+    ReplicaFrame,
+)
+from hermes.kafka.replicas.fetches import CLIENT_ID, VERSION
 from hermes.protocol import core
 from hermes.protocol.framing import Frames
 from hermes.protocol.messages import SIZE
@@ -65,6 +74,7 @@ class FrameReceiver(Frames):
         """
         if self._error is not None:
             raise RemoteProtocolError(self._error)
+        data: Buffer
         try:
             while True:
                 used = self.data
@@ -82,7 +92,10 @@ class FrameReceiver(Frames):
                 if known is not None:
                     start, stop = self.position + SIZE.size, known[0]
                     self.data, self.position = (used, stop) if stop < len(used) else (b"", 0)
-                    return ReadFrame(bytes(used[start:stop]), known)
+                    data = bytes(used[start:stop])
+                    if known[1] == FETCH and known[4] == CLIENT_ID:
+                        return _other(Frame(data))
+                    return ReadFrame(data, known)
                 end = self.frame_end()
                 if end is None:
                     return None
@@ -91,10 +104,10 @@ class FrameReceiver(Frames):
         except RemoteProtocolError as refusal:
             self._error = str(refusal)
             raise
-        data: Buffer = self.take(end)
+        data = self.take(end)
         if len(data) <= _COPY_BYTES:
             data = bytes(data)
-        return ProduceFrame(data, None) if data[:2] == _PRODUCE_KEY else Frame(data)
+        return ProduceFrame(data, None) if data[:2] == _PRODUCE_KEY else _other(Frame(data))
 
     def _frame_bytes(self, data: Buffer, position: int) -> int:
         needed = super()._frame_bytes(data, position)
@@ -108,8 +121,21 @@ class FrameReceiver(Frames):
         return needed
 
 
+def _other(frame: Frame) -> Frame:
+    """A request that isn't Produce; one of a broker's for copies as such."""
+    if frame.key == FETCH:
+        with suppress(RemoteProtocolError):  # whoever serves it says so
+            frame.read_header()
+            if frame.client_id == CLIENT_ID and frame.version == VERSION:
+                replica = ReplicaFrame(frame.data)
+                replica.version, replica.correlation_id = frame.version, frame.correlation_id
+                replica.client_id, replica.body = frame.client_id, frame.body
+                return replica
+    return frame
+
+
 class KafkaConnection(BrokerConnection):
-    _pipelined = (ProduceFrame,)
+    _pipelined = (ProduceFrame, ReplicaFrame)
     _gate_kind = KafkaGate
 
     def _new_receiver(self) -> FrameReceiver:

@@ -165,6 +165,15 @@ class ReadFrame(Frame):
         _, self.key, self.version, self.correlation_id, self.client_id, self.body = known
 
 
+class ReplicaFrame(Frame):
+    """A Fetch request of a broker that copies partitions: taken while those before it wait."""
+
+    __slots__ = ()
+
+    def read_header(self) -> None:
+        """It is known."""
+
+
 class KafkaServer:
     """What handlers of requests work with. Lives in the reactor's thread.
 
@@ -174,6 +183,7 @@ class KafkaServer:
         admission: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
         produces, fetches: carry plain requests out; set before there are any.
+        replicas: carries out those of brokers that copy partitions; None without a cluster.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -198,6 +208,7 @@ class KafkaServer:
         self.large_produces = Admission()
         self.produces: Any = None  # made of this
         self.fetches: Any = None
+        self.replicas: Any = None
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)
@@ -363,9 +374,13 @@ class Dispatcher:
                 outcome = self._server.produces.carry_out(frame.plain, frame.data, client)
             if outcome is not NotImplemented:
                 return outcome
+        if type(frame) is ReplicaFrame and self._server.replicas is not None:
+            outcome = self._server.replicas.serve(frame, client)
+            if outcome is not NotImplemented:
+                return outcome
         if isinstance(frame, PlainFetch):
             frame = Frame(frame.data)
-        if type(frame) is not ReadFrame:
+        if not isinstance(frame, ReadFrame | ReplicaFrame):
             try:
                 frame.read_header()
             except RemoteProtocolError as error:

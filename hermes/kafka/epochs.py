@@ -1,6 +1,7 @@
 """Leaders' terms of office, which Kafka numbers.
 
-Here a partition has one leader for ever. A log that a Kafka has written may have seen several, and
+A partition with copies has its epochs from coordination, and those are told. Any other one has one
+leader for ever. A log that a Kafka has written may have seen several, and
 clients turn down what names an older leader than they have heard of. A Kafka that stops tells them
 of a term later than its last one, in which nobody leads; when it starts again it takes the second
 after that, or a later one. So the term that is told here is the one in between: one later than the
@@ -10,6 +11,7 @@ others tell of a new log's.
 
 from typing import Final
 
+from hermes.partition.partition import Partition
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.storage import Log
 
@@ -22,21 +24,28 @@ def told_epoch(log: Log | None) -> int:
     return FIRST_EPOCH if log is None else log.leader_epoch + 1
 
 
-def check_epoch(log: Log, epoch: int) -> None:
+def check_epoch(partition: Partition, epoch: int) -> None:
     """Refuse (KafkaError) a client that knows another leader than there is, or may have been.
 
     `epoch` is what the client knows; -1 if it doesn't say.
     """
     if epoch < 0:
         return
-    if epoch > told_epoch(log):
+    told = _told(partition)
+    if epoch > told:
         raise KafkaError(Code.UNKNOWN_LEADER_EPOCH)
-    if FIRST_EPOCH < epoch < told_epoch(log):
+    if epoch < told and (epoch > FIRST_EPOCH or partition.leadership is not None):
         raise KafkaError(Code.FENCED_LEADER_EPOCH)
 
 
-def end_of_epoch(log: Log, epoch: int) -> tuple[int, int]:
+def end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
     """Find where an epoch ends, of those that clients are told; see `LeaderEpochs.end_of`."""
-    if epoch == told_epoch(log):
+    log = partition.log
+    if epoch == _told(partition):
         return epoch, log.high_watermark
     return log.end_of_epoch(epoch)
+
+
+def _told(partition: Partition) -> int:
+    leadership = partition.leadership
+    return told_epoch(partition.log) if leadership is None else leadership.epoch

@@ -362,8 +362,8 @@ class _Fetch(CountingWaiter):
                 raise found.with_traceback(None)  # else it would keep a frame for each partition
             partition = self._call.server.topics.partition(found.name, number)
             log = partition.log
-            if epoch > FIRST_EPOCH:
-                check_epoch(log, epoch)
+            if epoch > FIRST_EPOCH or partition.leadership is not None:
+                check_epoch(partition, epoch)
             records: LogSlice | LegacyRange | bytes | None = None
             if log.counts_messages:
                 found_bytes, view = batches_of(log, offset, max_bytes, self._is_first, resident)
@@ -445,8 +445,11 @@ class Fetches:
         if size > max_bytes:
             size = max(max_bytes, 0)
         try:
-            if epoch > FIRST_EPOCH:
-                check_epoch(log, epoch)
+            if partition.leadership is not None:
+                partition.leadership.check()
+                check_epoch(partition, epoch)
+            elif epoch > FIRST_EPOCH:
+                check_epoch(partition, epoch)
             if size > MAX_RESPONSE_BYTES:
                 size = MAX_RESPONSE_BYTES
             records, view = log.fetch(offset, size, True, True)

@@ -10,6 +10,7 @@ from hermes.errors import HermesError
 from hermes.kafka import legacy
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch, end_of_epoch
+from hermes.partition.partition import Partition
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.storage import Log
@@ -73,8 +74,11 @@ async def list_offsets(request: Any, call: Call) -> Any:
                 time_ms = each.timestamp
                 if time_ms < 0 and call.version < _SINCE.get(time_ms, call.version + 1):
                     raise KafkaError(Code.UNSUPPORTED_VERSION, "it asks for a time that is none")
-                log = _log(call, topic.name, number, getattr(each, "current_leader_epoch", _NONE))
-                found = await _offset_for(call, log, time_ms)
+                epoch = getattr(each, "current_leader_epoch", _NONE)
+                partition = _partition(call, topic.name, number, epoch)
+                if time_ms == _LATEST:
+                    _check_end(partition)
+                found = await _offset_for(call, partition.log, time_ms)
             except HermesError as error:
                 code = code_of(error)
                 call.server.shared.metrics.refuse("kafka_list_offsets", code.name.lower())
@@ -122,8 +126,8 @@ async def offsets_for_epochs(request: Any, call: Call) -> Any:
             entry += 1
             code, epoch, end = Code.NONE, _NONE, _NONE
             try:
-                log = _log(call, topic.topic, each.partition, each.current_leader_epoch)
-                epoch, end = end_of_epoch(log, each.leader_epoch)
+                partition = _partition(call, topic.topic, each.partition, each.current_leader_epoch)
+                epoch, end = end_of_epoch(partition, each.leader_epoch)
             except HermesError as error:
                 code = code_of(error)
             partitions.append(
@@ -137,11 +141,17 @@ async def offsets_for_epochs(request: Any, call: Call) -> Any:
     return make.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _log(call: Call, topic: str, number: int, epoch: int) -> Log:
-    """Find the log of a partition that the client may ask about, or raise HermesError."""
+def _partition(call: Call, topic: str, number: int, epoch: int) -> Partition:
+    """Find a partition that the client may ask about, or raise HermesError."""
     if not call.permits_topic(Operation.DESCRIBE, topic):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-    log = call.server.topics.log(topic, number)
-    log.check_readable()
-    check_epoch(log, epoch)
-    return log
+    partition = call.server.topics.partition(topic, number)
+    partition.log.check_readable()
+    check_epoch(partition, epoch)
+    return partition
+
+
+def _check_end(partition: Partition) -> None:
+    """A new leader doesn't know yet what earlier ones have committed (KIP-207)."""
+    if partition.leadership is not None and not partition.leadership.is_end_known:
+        raise KafkaError(Code.OFFSET_NOT_AVAILABLE)

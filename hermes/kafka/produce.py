@@ -48,6 +48,7 @@ from hermes.errors import (
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
 from hermes.partition.acknowledgements import FlushedResponse, Safety
+from hermes.partition.awaited_batches import AWAITED_COPY_SECONDS, AWAITED_SECONDS
 from hermes.partition.partition import AppendedBatches, Partition, batch_rules
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
@@ -106,7 +107,11 @@ _NONE, _ALL = 0, -1
 # Looked up for each request, which takes long of enumerations.
 _FINE: Final = Code.NONE
 _FLUSHED: Final = Safety.FLUSHED
-_CODES: Final = {Safety.UNKNOWN: MAY_BE_STORED, Safety.LATE: Code.REQUEST_TIMED_OUT}
+_CODES: Final = {
+    Safety.UNKNOWN: MAY_BE_STORED,
+    Safety.ENDED: Code.NOT_LEADER_OR_FOLLOWER,
+    Safety.LATE: Code.REQUEST_TIMED_OUT,
+}
 
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
@@ -283,6 +288,8 @@ class Produces:
             if partition is None or partition.log.state.is_closed:
                 partition = partitions[number] = self._topics.partition(found.name, number)
             log = partition.log
+            if acks == _ALL and partition.leadership is not None:
+                partition.leadership.check_enough()
             done = partition.append_batches((header,), records, rules, acks == _ALL, True)
         except HermesError as refusal:
             entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
@@ -337,8 +344,11 @@ class Produces:
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
         return found
 
-    def append(self, entry: Entry) -> None:
-        """Append what there is for one partition, or note why not."""
+    def append(self, entry: Entry, needs_all: bool) -> None:
+        """Append what there is for one partition, or note why not.
+
+        `needs_all`: whether the client waits for all in-sync replicas.
+        """
         error, entry.error = entry.error, None
         if error is not None:  # not raised: it would keep frames, and there may be thousands
             self._refuse(entry, error)
@@ -348,6 +358,8 @@ class Produces:
         try:
             partition = self._topics.partition(entry.found.name, entry.partition)
             log = partition.log
+            if needs_all and partition.leadership is not None:
+                partition.leadership.check_enough()
             if entry.message_set is None:
                 assert entry.records is not None
                 assert entry.rules is not None
@@ -393,10 +405,13 @@ class Produces:
         log: Log | None,
     ) -> None:
         """Let nothing later go before what is to come again; it may have come meanwhile."""
+        is_copied = log is None
         if log is not None and log.producers is not None:
             states, end = log.producers, log.high_watermark
             headers = [each for each in headers if not states.has_flushed(each, end)]
-        self._awaited.expect(topic, partition, headers)
+            is_copied = not log.is_sole_copy
+        seconds = AWAITED_COPY_SECONDS if is_copied else AWAITED_SECONDS
+        self._awaited.expect(topic, partition, headers, seconds)
 
     def unknown(self, entry: Entry) -> None:
         """Also when the client's time is up: it sends that again, and perhaps more already."""
@@ -524,7 +539,7 @@ class _Run:
                 )
 
     def _append(self, entry: Entry) -> None:
-        self._produces.append(entry)
+        self._produces.append(entry, self._request.acks == _ALL)
         if entry.refused:
             entry.refused = entry.refused[: self._unnamed]
             self._unnamed -= len(entry.refused)

@@ -3,12 +3,17 @@
 from functools import partial
 
 from hermes.broker.serving import FactoryOf, ServingBroker
+from hermes.coordination.listeners import BrokerListeners
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher, KafkaServer
 from hermes.kafka.fetch import Fetches
 from hermes.kafka.group_wiring import mount_groups
 from hermes.kafka.monitoring import series
+from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.produce import Produces
+from hermes.kafka.replicas.copies import Copies
+from hermes.security import CLUSTER, PLAIN, Operation
+from hermes.server.clients import Client
 
 
 def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
@@ -16,6 +21,40 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     groups = mount_groups(run, run.cluster.topics, run.new_session)
     server = KafkaServer(run.shared, run.cluster, groups)
     server.produces, server.fetches = Produces(server), Fetches(server)
+    if run.cluster.topics.has_cluster:
+        server.replicas = _mount_copies(run).serving
     dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds))
     return partial(KafkaFactory, run.connections, dispatcher)
+
+
+def _mount_copies(run: ServingBroker) -> Copies:
+    refusals = run.shared.refusals
+
+    def may_replicate(client: Client) -> bool:
+        return not refusals.is_on or refusals.permits(client, Operation.ADMIN, CLUSTER)
+
+    copies = Copies(
+        run.shared,
+        run.cluster.replica_tree,
+        run.coordination.lease_of,
+        run.cluster.refreshed,
+        partial(_other_broker, run),
+        may_replicate,
+    )
+    run.cluster.observe(copies.use)
+    run.flusher.on_flushed(copies.flushed)
+    run.on_reopened.append(copies.reopened)
+    run.on_leaving.append(copies.leave)
+    run.on_stopping.append(copies.stop)
+    return copies
+
+
+def _other_broker(run: ServingBroker, listeners: BrokerListeners) -> OtherBroker | None:
+    if not listeners.kafka:
+        return None
+    config, kafka = run.config, listeners.kafka
+    named = [each for each in kafka if each.name == config.replication_listener]
+    listener = (named or kafka)[0]
+    security = PLAIN if config.replicate_as is None else config.replicate_as.security()
+    return OtherBroker(run.reactor, listener.host, listener.port, run.in_thread, security)

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.errors import StorageError
+from hermes.errors import EpochEndedError, StorageError
 from hermes.partition.deadlines import Deadlines
 from hermes.partition.flushing import FlushScheduler
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively, in_slices
@@ -59,6 +59,8 @@ class Safety(Enum):
     FLUSHED = "flushed"
     #: Its flush failed, or its log was opened again since: it may be kept or not.
     UNKNOWN = "unknown"
+    #: This broker leads it no more: others may keep it or not.
+    ENDED = "ended"
     #: The time is up.
     LATE = "late"
 
@@ -135,7 +137,9 @@ class FlushedResponse(DeferredResponse):
 
     def settle(self, error: StorageError | None) -> None:
         safety = _FLUSHED
-        if error is not None or self.opening != self.log.state.openings:
+        if type(error) is EpochEndedError:
+            safety = Safety.ENDED
+        elif error is not None or self.opening != self.log.state.openings:
             safety = Safety.UNKNOWN
             self.unknown()
         if not self.is_known:
@@ -171,6 +175,7 @@ class _LogsWait(Generic[_Appended]):
         self._by_log: dict[Log, list[_Appended]] = {}
         # Of each log that is settled the opening that was flushed; -1 if that failed.
         self._openings: dict[Log, int] = {}
+        self._ended: set[Log] = set()
 
     def begin(self, appended: Sequence[_Appended]) -> None:
         if len(appended) <= QUANTUM_ENTRIES:
@@ -202,12 +207,14 @@ class _LogsWait(Generic[_Appended]):
             self._flusher.when_committed(log, partial(self._flushed, log), is_urgent)
 
     def _flushed(self, log: Log, error: StorageError | None) -> None:
+        if type(error) is EpochEndedError:
+            self._ended.add(log)
         self._settle(log, log.openings if error is None else -1)
 
     def _settle(self, log: Log, opening: int) -> None:
         self._openings[log] = opening
         for each in self._by_log[log]:
-            if each.opening != opening:
+            if each.opening != opening and log not in self._ended:
                 self._on_unknown(each)
         if len(self._openings) == len(self._by_log):
             self.late()
@@ -223,5 +230,7 @@ class _LogsWait(Generic[_Appended]):
         assert log is not None
         opening = self._openings.get(log)
         if opening is not None:
-            return Safety.FLUSHED if opening == each.opening else Safety.UNKNOWN
+            if opening == each.opening:
+                return Safety.FLUSHED
+            return Safety.ENDED if log in self._ended else Safety.UNKNOWN
         return Safety.FLUSHED if _is_there(each) else Safety.LATE

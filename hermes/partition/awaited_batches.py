@@ -27,6 +27,9 @@ MOST_AWAITED: Final = 10_000
 #: doesn't repeat it by then never does.
 AWAITED_SECONDS: Final = 300.0
 
+#: The same where another broker may lead by now, to which they are sent again.
+AWAITED_COPY_SECONDS: Final = 5.0
+
 _HALF_OF_THE_SEQUENCES: Final = 1 << 30
 _LAST_SEQUENCE: Final = 2**31 - 1
 
@@ -58,9 +61,15 @@ class AwaitedBatches:
         self._seconds = seconds
         self.batches: dict[_Key, _Awaited] = {}
 
-    def expect(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
-        """Batches were answered with an error for which clients send them again."""
-        until = self._seconds() + AWAITED_SECONDS
+    def expect(
+        self,
+        topic: str | UUID,
+        partition: int,
+        headers: Iterable[BatchHeader],
+        seconds: float = AWAITED_SECONDS,
+    ) -> None:
+        """Batches were answered with an error for which clients send them again, by then."""
+        until = self._seconds() + seconds
         for header in headers:
             if not header.has_producer:
                 continue

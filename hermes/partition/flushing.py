@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.errors import LogOfflineError, StorageError
+from hermes.errors import EpochEndedError, LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
 from hermes.partition.flush_queue import FlushPolicy, FlushQueue, FlushState, FlushWaiter
@@ -66,6 +66,7 @@ class FlushScheduler:
         self._policy_for = policy_for
         self._states: dict[Log, FlushState] = {}
         self._committed: list[Callable[[Log], None]] = []
+        self._flushed: list[Callable[[Log], None]] = []
         self._running: set[FlushState] = set()
         self._queue = FlushQueue(_AHEAD * threads.count)
         self._first = FlushQueue(1)
@@ -108,6 +109,19 @@ class FlushScheduler:
     def on_committed(self, observer: Callable[[Log], None]) -> None:
         """Have `observer` called in the reactor whenever a log's high watermark may have moved."""
         self._committed.append(observer)
+
+    def on_flushed(self, observer: Callable[[Log], None]) -> None:
+        """Have `observer` called of a log with other copies, once a flush of it has ended."""
+        self._flushed.append(observer)
+
+    def end_epoch(self, log: Log) -> None:
+        """This broker leads a log no more: nobody knows what becomes of what waits here."""
+        state = self._states.get(log)
+        if state is not None:
+            ended = [*(each for each in state.waiting if not each[2]), *state.uncommitted]
+            state.waiting = [each for each in state.waiting if each[2]]
+            state.uncommitted = []
+            self._notify(ended, EpochEndedError(f"{log.name} is led by another broker now"))
 
     def reopened(self, log: Log) -> None:
         """A log is back online: what recovery has kept of it became visible."""
@@ -294,6 +308,9 @@ class FlushScheduler:
             else:
                 ready = self._ready(state, flushed_end, mark)
             self._notify(ready, None)
+        if mark < flushed_end:
+            for observer in self._flushed:
+                observer(log)
         if state.running or self._states.get(log) is not state:
             return
         if state.waiting:

@@ -29,17 +29,19 @@ class KafkaRequest(NamedTuple):
     Attributes:
         key: the kind of request, by its number.
         is_flexible: whether the version has tags in its header.
+        client_id: as `encode_string` has it.
     """
 
     key: int
     version: int
     body: bytes
     is_flexible: bool = False
+    client_id: bytes = _CLIENT_ID
 
     def encode(self, correlation_id: int) -> bytes:
         """Encode it with its size and its header; LocalProtocolError for what doesn't fit."""
         head = pack(">hhi", self.key, self.version, correlation_id)
-        return frame(head, _CLIENT_ID, b"\0" if self.is_flexible else b"", self.body)
+        return frame(head, self.client_id, b"\0" if self.is_flexible else b"", self.body)
 
     def response_body(self, response: Buffer, correlation_id: int) -> memoryview:
         """Take the body of its response, as a view.

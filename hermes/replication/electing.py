@@ -42,6 +42,11 @@ class Electing:
         self._seen_at = 0.0
         self._since: float | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its turn comes as time goes by."""
+        return self._since is not None
+
     def due_at(
         self, state: PartitionState, lives: Mapping[int, int], refusals: Refusals, now: float
     ) -> float | None:

@@ -244,6 +244,11 @@ class Replica:
     def takes_appends(self) -> bool:
         return self.role is Role.LEADING and self._hand_over is None and not self._wants_out
 
+    @property
+    def is_candidate(self) -> bool:
+        """Whether its turn to lead comes as time goes by: call `due` often."""
+        return self.role is Role.FOLLOWING and self._electing.is_waiting
+
     # -- what is to be done -----------------------------------------------------------------------
 
     def due(self, facts: LogFacts, now: float) -> list[Command]:

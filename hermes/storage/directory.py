@@ -38,6 +38,7 @@ from hermes.storage.formats import FORMATS, find_format
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_ID_NAME,
+    DIRECTORY_ID_NAME,
     LARGEST_PARTITION,
     LOCK_NAME,
     OWN_FILES,
@@ -63,7 +64,15 @@ from hermes.storage.producer_ids import (
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.settings import LogSettings
 from hermes.storage.topic_entries import EntryLines, TopicEntries, read_entries, write_entries
-from hermes.storage.whole_files import mend_with_copy, read_whole, replace_with_copy
+from hermes.storage.watermarks import Watermarks
+from hermes.storage.whole_files import (
+    mend_with_copy,
+    read_whole,
+    replace_whole,
+    replace_with_copy,
+    with_checksum,
+    without_checksum,
+)
 
 _MAX_ID_BYTES = 100
 _LOCKED: Final = "stop that process, or give this broker another log_dir"
@@ -109,6 +118,7 @@ class DataDirectory:
     Attributes:
         path: log_dir, absolute.
         files: the file layer.
+        watermarks: of the logs that have other copies.
         closing: what `close` puts on disk now, for whoever waits for it.
     """
 
@@ -128,6 +138,7 @@ class DataDirectory:
         self._descriptors = DescriptorCache(self.files, max_open_segments)
         self._entry_lines = EntryLines()
         self._checkpoints = Checkpoints(self.path, self.files)
+        self.watermarks = Watermarks(self.path, self.files)
         self._lock: DirectoryLock | None = None
         # Guards the exchange of `_logs`, which is copied on every change.
         self._change = threading.Lock()
@@ -322,6 +333,7 @@ class DataDirectory:
             return None
         log = self._made(topic, partition, found.format, found.topic_id)
         log.sidecar.has_provisional_id = found.topic_id is not None
+        log.is_sole_copy = self.watermarks.get(topic, partition) is None
         if found.failure is not None:
             log.keep_offline(str(storage_error(f"{log.name}: open", found.failure)))
             self._unseen.add(log)
@@ -397,6 +409,7 @@ class DataDirectory:
             strange.remove(CLEAN_SHUTDOWN_MARKER)
         strange = [name for name in strange if not name.startswith(OWN_FILES)]
         self._unseen.clear()
+        healed.append(self.watermarks.load())
         found = [self._found(topic, partition) for topic, partition in partitions]
         logs = [log for log in found if log is not None]
 
@@ -404,9 +417,11 @@ class DataDirectory:
             if log in self._unseen:
                 return log.offline_reason
             try:
-                return log.open(clean=was_clean, now_ms=now_ms)
+                report = log.open(clean=was_clean, now_ms=now_ms)
             except StorageError as error:
                 return str(error)
+            log.commit(self.watermarks.get(log.topic, log.partition) or 0)
+            return report
 
         results = list(map(open_log, logs) if workers is None else workers.map(open_log, logs))
         if was_clean:
@@ -488,6 +503,24 @@ class DataDirectory:
             )
         return found
 
+    def own_id(self) -> UUID:
+        """Read the id that tells this data directory from any other; made at first. Blocks.
+
+        One whose file is damaged is another directory from then on. Raises StorageError: the disk
+        refused.
+        """
+        path = os.path.join(self.path, DIRECTORY_ID_NAME)
+        try:
+            data = read_whole(path, _MAX_ID_BYTES, self.files)
+        except OSError as error:
+            raise storage_error(f"read {path}", error) from error
+        with suppress(ValueError):
+            if data is not None:
+                return UUID(without_checksum(data).decode("ascii"))
+        made = uuid4()
+        replace_whole(path, with_checksum(str(made).encode()), self.files)
+        return made
+
     def claim_producer_ids(
         self, count: int, elsewhere: Callable[[int, int], int] | None = None
     ) -> int:
@@ -552,6 +585,17 @@ class DataDirectory:
             self._deleting.add(topic)
         return self._delete(topic, doomed, is_all=True)
 
+    def delete_copy(self, topic: str, partition: int) -> int:
+        """Delete one partition, of which others have copies. Blocks. As `delete_topic`."""
+        with self._change:
+            self._check_not_deleting(topic)
+            doomed = [log for key, log in self._logs.items() if key == (topic, partition)]
+            self._logs = {key: log for key, log in self._logs.items() if key != (topic, partition)}
+            self._deleting.add(topic)
+        deleted_bytes = self._delete(topic, doomed, is_all=False)
+        self.watermarks.keep({}, [(topic, partition)])
+        return deleted_bytes
+
     def delete_left(self, topic: str) -> None:
         """Delete what a failed `delete_topic` has left, whatever has the topic's name now.
 
@@ -575,6 +619,8 @@ class DataDirectory:
                     left.append(log)
             if is_all and not failures:
                 remove_unused(self.path, topic, self.files)
+                copies = [(topic, log.partition) for log in doomed if not log.is_sole_copy]
+                self.watermarks.keep({}, copies)
             self.files.fsync_directory(self.path)
         except OSError as error:
             failures.append(storage_error(f"delete topic {topic}", error))

@@ -38,11 +38,13 @@ __all__ = [
     "CLEAN_SHUTDOWN_MARKER",
     "CLUSTER_ID_NAME",
     "DAMAGE_NAME",
+    "DIRECTORY_ID_NAME",
     "LARGEST_PARTITION",
     "LOCK_NAME",
     "OWNER_NAME",
     "OWN_FILES",
     "RESTORE_MARKER",
+    "WATERMARKS_NAME",
     "TopicPartition",
     "empty",
     "is_left_of_deletion",
@@ -66,6 +68,12 @@ OWNER_NAME = ".hermes_broker"
 #: The file that names damaged segments, for the next start.
 DAMAGE_NAME = ".hermes_damage"
 
+#: The file that says which logs have other copies, and what of them is committed.
+WATERMARKS_NAME = ".hermes_watermarks"
+
+#: The file with the id of the data directory, which another one for the same broker hasn't.
+DIRECTORY_ID_NAME = ".hermes_directory"
+
 #: Names in log_dir that begin so are the broker's own: the lock, the topics' entries, the schema
 #: registry's snapshot, what groups of Kafka's consumers have committed, and what embedded
 #: coordination keeps (SQLite puts further files beside it).
@@ -81,6 +89,8 @@ OWN_FILES = (
     CLUSTER_ID_NAME,
     DAMAGE_NAME,
     OWNER_NAME,
+    WATERMARKS_NAME,
+    DIRECTORY_ID_NAME,
     STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )

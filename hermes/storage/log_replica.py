@@ -36,6 +36,18 @@ class LogReplica:
         self._reader = LogReader(state.files, state.descriptors, state.format)
         self._first_base = (-1, -1)
 
+    def become_copy(self, high_watermark: int) -> None:
+        """There are other copies from now on, and so much is committed. Reactor's thread.
+
+        Not before that is on disk (`Watermarks.keep`): it would be the only copy after a crash.
+        """
+        state = self._state
+        with state.lock:
+            state.is_sole_copy = False
+            view = state.view
+            mark = HighWatermark(max(min(high_watermark, view.flushed_end), view.earliest))
+            state.view = view._replace(high_watermark=mark)
+
     def read_appended(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
         """Find bytes up to the log's end, committed or not: for other copies, and for nobody else.
 

@@ -22,12 +22,30 @@ from hermes.protocol.kafka_errors import Code, KafkaError
     ],
 )
 def test_a_log_that_has_seen_leaders_before(epoch: int, code: Code | None) -> None:
-    log: Any = SimpleNamespace(leader_epoch=3)
+    only: Any = SimpleNamespace(log=SimpleNamespace(leader_epoch=3), leadership=None)
     if code is None:
-        check_epoch(log, epoch)
+        check_epoch(only, epoch)
         return
     with pytest.raises(KafkaError) as refused:
-        check_epoch(log, epoch)
+        check_epoch(only, epoch)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(-1, None), (0, Code.FENCED_LEADER_EPOCH), (1, None), (2, Code.UNKNOWN_LEADER_EPOCH)],
+)
+def test_a_partition_with_copies_has_its_epoch_from_coordination(
+    epoch: int, code: Code | None
+) -> None:
+    copied: Any = SimpleNamespace(
+        log=SimpleNamespace(leader_epoch=0), leadership=SimpleNamespace(epoch=1)
+    )
+    if code is None:
+        check_epoch(copied, epoch)
+        return
+    with pytest.raises(KafkaError) as refused:
+        check_epoch(copied, epoch)
     assert refused.value.code == code
 
 

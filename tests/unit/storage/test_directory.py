@@ -258,11 +258,11 @@ def test_after_a_clean_stop_nothing_is_read(log_dir: Path) -> None:
     assert report.recovered == {}
     assert files.bytes_read == 0
     of_the_lock = {"open_append", "lock", "ftruncate", "pwrite"}
-    of_the_entries = {"open_read"}  # of topics; there is no such file
+    of_the_entries = {"open_read"}  # of topics, and of watermarks; there are no such files
     assert set(files.calls) == (
         {"listdir", "stat", "lstat", "unlink", "fsync_directory"} | of_the_lock | of_the_entries
     )
-    assert files.calls.count("open_read") == 1
+    assert files.calls.count("open_read") == 2
     directory.close()
 
 

@@ -1,0 +1,9 @@
+"""Copies of partitions: what `hermes.replication` decides, carried out by a broker.
+
+copies     all copies that a broker has, kept as coordination says
+copy       one of them: its log, its part in the epoch, what waits for it
+changing   changes of partitions' states in coordination, and their outcomes
+links      a follower's connections to leaders
+serving    a leader's side of these
+fetches    the bytes that go between them
+"""

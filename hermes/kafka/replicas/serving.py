@@ -1,0 +1,257 @@
+"""A leader's side of copying: followers' sessions, and what each is sent.
+
+A follower's request names the partitions of which it has something new to say, and waits until
+there is something to send: appended batches, flushed or not, or a refusal. The next request of the
+session ends that wait, so there is one on its way at all times, and what a follower has on its disk
+is known as soon as it is.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, Final, Protocol
+
+from hermes.errors import HermesError, RemoteProtocolError
+from hermes.kafka.replicas.fetches import (
+    Answered,
+    FollowerRequest,
+    Place,
+    Wanted,
+    decode_request,
+    encode_answers,
+)
+from hermes.protocol.kafka_errors import Code, code_of
+from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
+from hermes.server.clients import Client
+from hermes.server.outcomes import CloseConnection, DeferredResponse
+from hermes.server.sends import FileSend
+from hermes.storage import LogSlice
+
+#: A request waits no longer than this.
+MAX_WAIT_SECONDS: Final = 1.0
+
+#: How much of one partition, and of all, goes into a response.
+_PARTITION_BYTES: Final = 1 << 20
+_RESPONSE_BYTES: Final = 4 << 20
+
+#: How often who waits is counted as still there: fetches show that their follower lives.
+_REFRESH_SECONDS: Final = 0.4
+
+
+_NOT_HERE: Final = Refused(Code.UNKNOWN_TOPIC_ID)
+
+
+class LedCopy(Protocol):
+    """A copy, as followers' sessions know it."""
+
+    def judge(self, fetch: ReplicaFetch) -> Answer | None:
+        """Count what a follower has; what keeps it from getting what comes next, None: nothing."""
+
+    def has_after(self, fetch: ReplicaFetch) -> bool:
+        """Whether there is something to send, or a refusal."""
+
+    def refresh(self, fetch: ReplicaFetch) -> None:
+        """A follower still waits."""
+
+    def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, LogSlice | bytes]:
+        """What is sent. May raise a HermesError: it can't be read."""
+
+    def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
+        """Whether a follower knows what is said beside batches; `records` is what it was told."""
+
+
+class FollowerSession:
+    """What one follower waits for, on one connection."""
+
+    def __init__(self, number: int, broker_id: int, life: int) -> None:
+        self.number = number
+        self.epoch = 0
+        self.broker_id = broker_id
+        self.life = life
+        self.waiting: dict[Place, tuple[LedCopy, ReplicaFetch]] = {}
+        self.ready: dict[Place, None] = {}
+        self.judged: dict[Place, Answer] = {}
+        self.told: dict[Place, Records] = {}
+        self.held: _Held | None = None
+        self.refreshed_at = 0.0
+        self.is_due = False
+
+
+class _Held(DeferredResponse):
+    __slots__ = ("correlation_id", "timer")
+
+    timer: Any
+
+    def __init__(self, correlation_id: int) -> None:
+        super().__init__(None, ordered=False, cancellable=True)
+        self.correlation_id = correlation_id
+
+
+class Serving:
+    """All followers of this broker. Lives in the reactor's thread.
+
+    Args:
+        clock: the reactor.
+        find: a copy by its place; None for one that isn't here.
+        may_replicate: whether a client may copy partitions.
+    """
+
+    def __init__(
+        self,
+        clock: Any,
+        find: Callable[[Place], LedCopy | None],
+        may_replicate: Callable[[Client], bool],
+    ) -> None:
+        self._clock = clock
+        self._find = find
+        self._may_replicate = may_replicate
+        self._numbers = count(1)
+        self._sessions: dict[int, FollowerSession] = {}  # by the follower
+        self.bytes_out = 0
+
+    def serve(self, frame: Any, client: Client) -> Any:
+        """Take a request; NotImplemented where it is no follower's.
+
+        Raises CloseConnection: it can't be read.
+        """
+        try:
+            request = decode_request(frame.data, frame.body)
+        except RemoteProtocolError as error:
+            raise CloseConnection(f"Fetch: {error}", "kafka", "unreadable") from None
+        if request is None:
+            return NotImplemented
+        if not self._may_replicate(client):
+            return self._refusal(frame, request, Code.CLUSTER_AUTHORIZATION_FAILED)
+        session = self._session_of(request)
+        if session is None:
+            return self._refusal(frame, request, Code.FETCH_SESSION_ID_NOT_FOUND)
+        self._end_wait(session)
+        self._take(session, request)
+        if session.ready or session.judged:
+            return self._response(session, frame.correlation_id)
+        held = session.held = _Held(frame.correlation_id)
+        seconds = min(max(request.wait_ms, 0) / 1000, MAX_WAIT_SECONDS)
+        held.timer = self._clock.callLater(seconds, self._late, session)
+        return held
+
+    def _refusal(self, frame: Any, request: FollowerRequest, code: Code) -> bytes | FileSend:
+        return FileSend(encode_answers(frame.correlation_id, request.session, (), code))
+
+    def _session_of(self, request: FollowerRequest) -> FollowerSession | None:
+        known = self._sessions.get(request.broker_id)
+        if not request.session_epoch:
+            if known is not None:
+                known.ready.clear()
+                known.judged.clear()
+                self._end_wait(known)
+            number = next(self._numbers)
+            known = FollowerSession(number, request.broker_id, request.life)
+            self._sessions[request.broker_id] = known
+        asked = request.session, request.session_epoch, request.life
+        if known is None or (
+            request.session_epoch and asked != (known.number, known.epoch, known.life)
+        ):
+            return None
+        known.epoch += 1
+        return known
+
+    def _take(self, session: FollowerSession, request: FollowerRequest) -> None:
+        for place in request.forgotten:
+            for some in (session.waiting, session.ready, session.judged, session.told):
+                some.pop(place, None)
+        for wanted in request.wanted:
+            self._take_one(session, wanted)
+        self._refresh(session)
+
+    def _take_one(self, session: FollowerSession, wanted: Wanted) -> None:
+        place, epoch, offset, last_epoch, high_watermark = wanted
+        copy = self._find(place)
+        session.ready.pop(place, None)
+        if copy is None:
+            session.waiting.pop(place, None)
+            session.judged[place] = _NOT_HERE
+            return
+        fetch = ReplicaFetch(
+            session.broker_id, session.life, epoch, offset, last_epoch, high_watermark, 0
+        )
+        verdict = copy.judge(fetch)
+        if verdict is not None:
+            session.waiting.pop(place, None)
+            session.judged[place] = verdict
+            return
+        session.judged.pop(place, None)
+        session.waiting[place] = copy, fetch
+        if copy.has_after(fetch):
+            session.ready[place] = None
+
+    def _refresh(self, session: FollowerSession) -> None:
+        now = self._clock.seconds()
+        if now - session.refreshed_at >= _REFRESH_SECONDS:
+            session.refreshed_at = now
+            for copy, fetch in session.waiting.values():
+                copy.refresh(fetch)
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def changed(self, place: Place) -> None:
+        """Something was appended to a copy, or it is led by this broker no more."""
+        for session in self._sessions.values():
+            waiting = session.waiting.get(place)
+            if waiting is not None and waiting[0].has_after(waiting[1]):
+                session.ready[place] = None
+                if session.held is not None and not session.is_due:
+                    # What else is appended in this turn goes with it.
+                    session.is_due = True
+                    self._clock.callLater(0, self._due, session)
+
+    def _due(self, session: FollowerSession) -> None:
+        session.is_due = False
+        if session.ready and session.held is not None:
+            self._end_wait(session)
+
+    def _late(self, session: FollowerSession) -> None:
+        for place, (copy, fetch) in session.waiting.items():
+            if not copy.is_told(fetch, session.told.get(place)):
+                session.ready[place] = None
+        self._end_wait(session)
+
+    def _end_wait(self, session: FollowerSession) -> None:
+        held, session.held = session.held, None
+        if held is None:
+            return
+        if held.timer.active():
+            held.timer.cancel()
+        if not held.is_known:
+            held.resolve(self._response(session, held.correlation_id))
+
+    def _response(self, session: FollowerSession, correlation_id: int) -> FileSend:
+        answered = list(self._answers(session))
+        return FileSend(encode_answers(correlation_id, session.number, answered))
+
+    def _answers(self, session: FollowerSession) -> Iterator[Answered]:
+        judged, session.judged = session.judged, {}
+        for place, answer in judged.items():
+            yield Answered(place, answer)
+        left = _RESPONSE_BYTES
+        for place in list(session.ready):
+            if left <= 0:
+                return  # the next request is answered with them at once
+            del session.ready[place]
+            copy, fetch = session.waiting.pop(place)
+            try:
+                answer, data = copy.answer(fetch, min(left, _PARTITION_BYTES))
+            except HermesError as error:
+                answer, data = Refused(code_of(error)), b""
+            if isinstance(answer, Records):
+                session.told[place] = answer
+            length = data.length if isinstance(data, LogSlice) else len(data)
+            left -= length
+            self.bytes_out += length
+            yield Answered(place, answer, data if length else b"")
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Answer who waits: the broker stops."""
+        for session in self._sessions.values():
+            self._end_wait(session)
+        self._sessions.clear()

@@ -1,0 +1,66 @@
+"""High watermarks of the logs that have other copies: `.hermes_watermarks` in log_dir.
+
+Of a log that is named here not all that is on this disk is committed. A log that isn't is the only
+copy. What is kept may lag behind. The file is a line of JSON and one with its checksum.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from hermes.storage.files import FileLayer
+from hermes.storage.layout import WATERMARKS_NAME, TopicPartition
+from hermes.storage.whole_files import read_whole, replace_whole, with_checksum, without_checksum
+
+_MOST_BYTES: Final = 64 << 20
+
+
+class Watermarks:
+    """`load` comes first. Any thread."""
+
+    def __init__(self, directory: str, files: FileLayer) -> None:
+        self._path = os.path.join(directory, WATERMARKS_NAME)
+        self._files = files
+        self._marks: dict[TopicPartition, int] = {}
+        self._writing = threading.Lock()
+
+    def load(self) -> str:
+        """Read the file; what is wrong with it, in words.
+
+        Then nothing of it is believed: copies are made anew, where others have them.
+        """
+        data = read_whole(self._path, _MOST_BYTES, self._files)
+        try:
+            read = {} if data is None else json.loads(without_checksum(data))
+            self._marks = {
+                (topic, int(number)): int(mark)
+                for topic, marks in read.items()
+                for number, mark in marks.items()
+            }
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            self._marks = {}
+            return f"{self._path} is damaged ({error}), and is begun anew"
+        return ""
+
+    def get(self, topic: str, partition: int) -> int | None:
+        """What of a log was committed at least; None for one that is the only copy."""
+        return self._marks.get((topic, partition))
+
+    def keep(
+        self, marks: Mapping[TopicPartition, int], forgotten: Collection[TopicPartition] = ()
+    ) -> None:
+        """Put on disk what is committed by now. Blocks. Raises StorageError: the disk refused."""
+        with self._writing:
+            after = {**self._marks, **marks}
+            for each in forgotten:
+                after.pop(each, None)
+            if after == self._marks:
+                return
+            shown: dict[str, dict[int, int]] = {}
+            for (topic, number), mark in after.items():
+                shown.setdefault(topic, {})[number] = mark
+            line = json.dumps(shown, separators=(",", ":")).encode()
+            replace_whole(self._path, with_checksum(line), self._files)
+            self._marks = after
