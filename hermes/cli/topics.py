@@ -28,6 +28,7 @@ from hermes.cli.terminal import (
 )
 from hermes.client import SimpleConsumer
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
+from hermes.config.topic import MOST_COPIES
 from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 
@@ -59,6 +60,15 @@ _PARTITIONS_OPTION: Final = click.option(
 )
 
 
+_REPLICAS_OPTION: Final = click.option(
+    "--replicas",
+    type=click.IntRange(1, MOST_COPIES),
+    metavar="N",
+    help="How many brokers have a copy of each partition, with the format `kafka`; "
+    "default_replication_factor unless given.",
+)
+
+
 @click.group("topics", short_help="List, describe, create, alter and delete topics.")
 def command() -> None:
     """List, describe, create, alter and delete topics (Hermes only; Kafka 0.7 can't be asked)."""
@@ -69,6 +79,7 @@ def command() -> None:
 @JSON_OPTION
 @connection_options
 @_PARTITIONS_OPTION
+@_REPLICAS_OPTION
 @_SET_OPTION
 @click.option(
     "--if-not-exists",
@@ -81,6 +92,7 @@ def create(
     as_json: bool,
     connection: CommandConnection,
     partitions: int | None,
+    replicas: int | None,
     settings: tuple[tuple[str, str], ...],
     if_not_exists: bool,
     topics: tuple[str, ...],
@@ -88,7 +100,8 @@ def create(
     """Create TOPICs. Their settings win over broker.yaml, and are kept in the data directory.
 
     In a cluster, create a topic in format `kafka` once, on any broker with kafka_listen; create
-    0.7-format topics on every broker that should host them.
+    0.7-format topics on every broker that should host them. Copies of a topic's partitions are on
+    different brokers, in different racks where broker.yaml names any.
 
     Example: hermes topics create -b localhost --partitions 8 --set retention_time=30d clicks
     """
@@ -96,7 +109,7 @@ def create(
         for topic in dict.fromkeys(topics):
             done = "created"
             try:
-                consumer.create_topic(topic, _given(partitions, settings))
+                consumer.create_topic(topic, _given(settings, partitions, replicas))
             except TopicExistsError:
                 if not if_not_exists:
                     raise
@@ -131,7 +144,7 @@ def alter(
     What is set wins over broker.yaml until it is reset. Example: hermes topics alter -b localhost
     --set retention_time=7d --reset flush_messages clicks
     """
-    given = _given(partitions, settings)
+    given = _given(settings, partitions)
     if not given and not reset:
         raise click.UsageError("nothing to alter: give --partitions, --set or --reset")
     with _connected(broker, connection, "alter a topic") as consumer:
@@ -140,8 +153,11 @@ def alter(
             write_done("altered", topic, as_json)
 
 
-def _given(partitions: int | None, settings: tuple[tuple[str, str], ...]) -> dict[str, object]:
-    return {**dict(settings), **({} if partitions is None else {"partitions": partitions})}
+def _given(
+    settings: tuple[tuple[str, str], ...], partitions: int | None, replicas: int | None = None
+) -> dict[str, object]:
+    counts = {"partitions": partitions, "replicas": replicas}
+    return {**dict(settings), **{key: each for key, each in counts.items() if each is not None}}
 
 
 @command.command("list")
@@ -157,15 +173,17 @@ def list_(broker: BrokerOption, as_json: bool, connection: CommandConnection) ->
     with _connected(broker, connection, "list its topics") as consumer:
         topics = sorted(consumer.metadata().topics, key=lambda each: each.topic)
         rows = [
-            (each.topic, _format(each), len(each.numbers), _size_bytes(each)) for each in topics
+            (each.topic, _format(each), len(each.numbers), each.copies, _size_bytes(each))
+            for each in topics
         ]
         _note_shares(consumer, broker, topics)
     if not as_json:
         table = [(*each[:-1], format_bytes(each[-1])) for each in rows]
-        write_table(("TOPIC", "FORMAT", "PARTITIONS", "SIZE"), table)
+        write_table(("TOPIC", "FORMAT", "PARTITIONS", "REPLICAS", "SIZE"), table)
         return
+    names = ("topic", "format", "partitions", "replicas", "size_bytes")
     for each in rows:
-        write_json(dict(zip(("topic", "format", "partitions", "size_bytes"), each, strict=True)))
+        write_json(dict(zip(names, each, strict=True)))
 
 
 @command.command("describe", short_help="Show the partitions or settings of topics.")
@@ -193,14 +211,18 @@ def describe(
         described = consumer.metadata(list(dict.fromkeys(topics))).topics
         for each in described:
             _check_exists(each)
-        found = [(each.topic, _partition_values(each)) for each in described]
+        found = [(each.topic, each.copies, _partition_values(each)) for each in described]
         _note_shares(consumer, broker, described)
     if as_json:
-        for topic, partitions in found:
-            write_json({"topic": topic, "partitions": partitions})
+        for topic, copies, partitions in found:
+            write_json({"topic": topic, "replicas": copies, "partitions": partitions})
         return
-    rows = [(topic, *values.values()) for topic, partitions in found for values in partitions]
-    write_table(("TOPIC", "PARTITION", "EARLIEST", "LATEST", "BYTES"), rows)
+    rows = [
+        (topic, values.pop("partition"), copies, *values.values())
+        for topic, copies, partitions in found
+        for values in partitions
+    ]
+    write_table(("TOPIC", "PARTITION", "REPLICAS", "EARLIEST", "LATEST", "BYTES"), rows)
 
 
 @command.command("delete", short_help="Delete topics and their messages.")

@@ -309,7 +309,8 @@ class SimpleConsumer:
 
         Args:
             settings: values by name, as in a topic's part of broker.yaml, which they override. They
-                are stored in the broker's data directory.
+                are stored in the broker's data directory. `replicas` is how many brokers have a
+                copy of each partition, with `format: kafka`.
 
         Raises:
             TopicExistsError: the topic exists.

@@ -17,19 +17,20 @@ from hermes.cluster.cluster_value import ClusterValue
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.replica_changes import ReplicaChanges
-from hermes.cluster.replica_placing import ReplicaPlacing
+from hermes.cluster.replica_placing import DEFAULT, ReplicaPlacing
 from hermes.cluster.requested import RequestedChanges
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
 from hermes.config.kinds import FORMAT_KAFKA
-from hermes.config.topic import TOPIC_SETTINGS
+from hermes.config.topic import COPY_COUNT, TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.nodes import TreeSession
 from hermes.coordination.replicas import ReplicaTree
 from hermes.errors import ConfigError, TopicExistsError
 from hermes.protocol import AlterTopicRequest
+from hermes.protocol.kafka_errors import KafkaError
 from hermes.quoting import quoted
 from hermes.server.clients import Client
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = "format"
 _PARTITIONS: Final = "partitions"
+_REPLICAS: Final = "replicas"
 
 
 class Following(NamedTuple):
@@ -161,22 +163,34 @@ class Cluster:
     def create_topic(self, name: str, texts: Mapping[str, str], client: Client) -> "Deferred[Any]":
         """Create a topic, in the cluster if its format is Kafka's.
 
-        Its settings are as broker.yaml would have them. Fires when the topic exists; fails with
-        HermesError when it is refused.
+        Its settings are as broker.yaml would have them, and `replicas` how many copies it gets.
+        Fires when the topic exists; fails with HermesError when it is refused.
         """
+        return Deferred.fromCoroutine(self._create(name, dict(texts), client))
+
+    async def _create(self, name: str, texts: dict[str, str], client: Client) -> None:
+        copies = _count_of_copies(texts.pop(_REPLICAS, None))
         others = dict(texts)
         form = others.pop(_FORMAT, self._shared.config.topic(name).format).strip("'\"")
         count = others.pop(_PARTITIONS, "-1")
         is_number = count.removeprefix("-").isdecimal()  # else this broker refuses it
-        if self._part is None or form != FORMAT_KAFKA or not is_number:
-            return self.changes.create_topic(name, texts, client)
-        return Deferred.fromCoroutine(self._create_once(name, int(count), others, client))
+        if copies > 1 and form != FORMAT_KAFKA:
+            raise ConfigError(
+                _REPLICAS,
+                f"messages of Kafka {form} have one copy: copies need `format: {FORMAT_KAFKA}`",
+            )
+        if (self._part is None and copies <= 1) or form != FORMAT_KAFKA or not is_number:
+            await self.changes.create_topic(name, texts, client)
+        else:
+            await self._create_once(name, int(count), others, client, copies)
 
     async def _create_once(
-        self, name: str, count: int, texts: Mapping[str, str], client: Client
+        self, name: str, count: int, texts: Mapping[str, str], client: Client, copies: int
     ) -> None:
         try:
-            await self.topic_changes.create(name, count, texts, client)
+            await self.topic_changes.create(name, count, texts, client, copies)
+        except KafkaError as error:
+            raise ConfigError(_REPLICAS, str(error)) from None
         except TopicExistsError:
             found = self.topics.get(name)
             count = len(found.partitions) if found else 0
@@ -220,3 +234,12 @@ class Cluster:
         """A topic that is the cluster's; None for one of this broker's own, or none at all."""
         found = None if self._part is None else self.topics.get(name)
         return found if found is not None and found.format == FORMAT_KAFKA else None
+
+
+def _count_of_copies(text: str | None) -> int:
+    if text is None:
+        return DEFAULT
+    try:
+        return int(COPY_COUNT.parse(int(text) if text.isdecimal() and len(text) < 20 else text))
+    except ValueError as error:
+        raise ConfigError(_REPLICAS, str(error)) from None

@@ -118,6 +118,7 @@ class TopicMetadata:
         partitions: those that have been written to, by number.
         holds_records: whether its format is Kafka's, whose offsets count messages; those of 0.7's
             count bytes.
+        copies: how many brokers have each partition at least; earlier releases say 1.
     """
 
     topic: str
@@ -125,6 +126,7 @@ class TopicMetadata:
     partition_count: int
     partitions: tuple[PartitionMetadata, ...]
     holds_records: bool = False
+    copies: int = 1
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -304,7 +306,7 @@ def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
             )
         )
         parts.append(encode_partitions_metadata(topic.partitions))
-    parts.append(encode_formats(topic.holds_records for topic in metadata.topics))
+    parts.append(encode_copies(each.copies * each.holds_records for each in metadata.topics))
     return frame(*parts)
 
 
@@ -338,9 +340,9 @@ def encode_partitions_metadata(partitions: Sequence[PartitionMetadata]) -> bytes
     )
 
 
-def encode_formats(holds_records: Iterable[bool]) -> bytes:
-    """Encode what follows the last topic: of each in their order, whether it holds records."""
-    return bytes(holds_records)
+def encode_copies(copies: Iterable[int]) -> bytes:
+    """Encode what follows the last topic: of each in their order the copies; 0 for 0.7's format."""
+    return bytes(copies)
 
 
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
@@ -358,10 +360,10 @@ def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadat
     )
     if not reader.remaining:  # so it was before there were formats
         return metadata
-    formats = reader.take(len(metadata.topics))
+    counts = reader.take(len(metadata.topics))
     topics = [
-        replace(topic, holds_records=True) if of_kafka else topic
-        for topic, of_kafka in zip(metadata.topics, formats, strict=True)
+        replace(topic, holds_records=True, copies=copies) if copies else topic
+        for topic, copies in zip(metadata.topics, counts, strict=True)
     ]
     return replace(metadata, topics=tuple(topics))
 

@@ -11,6 +11,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from hermes._version import __version__
+from hermes.cluster.cluster_topics import ClusterTopics
+from hermes.cluster.replica_placing import copies_of
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry, size_of
 from hermes.config import settings_in_force
@@ -30,8 +32,8 @@ from hermes.protocol import (
     SettingDescription,
     check_topic_name,
     code_for,
+    encode_copies,
     encode_error_response,
-    encode_formats,
     encode_log_lines_response,
     encode_partitions_metadata,
     encode_refusal,
@@ -58,8 +60,9 @@ _PARTITION_BYTES = 28
 class Descriptions:
     """Lives in the reactor's thread."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, topics: ClusterTopics) -> None:
         self._shared = shared
+        self._cluster_topics = topics
         self._directory = shared.directory
         self._topics = shared.topics
         self._scheduler = shared.scheduler
@@ -69,6 +72,10 @@ class Descriptions:
         if self._is_large(request):
             return cancellable(self._large_responses.make(self.describe, request, client))
         return cancellable(self.describe(request, client))
+
+    def _copies_of(self, name: str) -> int:
+        found = self._cluster_topics.get(name)
+        return 1 if found is None else min(copies_of(found), default=1)
 
     def settings(self, request: DescribeSettingsRequest) -> bytes:
         topic = request.topic
@@ -114,7 +121,9 @@ class Descriptions:
         """
         names = self._topics.names() if request.topics is None else request.topics
         unique = list(dict.fromkeys(names))
-        description = _Description(self._topics, self._shared.config.max_topic_name_length)
+        description = _Description(
+            self._topics, self._copies_of, self._shared.config.max_topic_name_length
+        )
         if self._shared.refusals.is_on:
             describe = Operation.DESCRIBE
             refusals, is_named = self._shared.refusals, request.topics is not None
@@ -134,7 +143,7 @@ class Descriptions:
             return frame(
                 metadata_response_header(self._broker(), description.count),
                 *description.parts,
-                encode_formats(description.formats),
+                encode_copies(description.copies),
             )
 
         try:
@@ -155,14 +164,17 @@ class _Description:
         names_hidden: whether the others are there, with an error.
     """
 
-    def __init__(self, topics: TopicRegistry, max_name_length: int) -> None:
+    def __init__(
+        self, topics: TopicRegistry, copies_of: Callable[[str], int], max_name_length: int
+    ) -> None:
         self.is_shown: Callable[[str], bool] | None = None
         self.names_hidden = False
         self.count = 0
         self.parts: list[bytes] = []
-        self.formats: list[bool] = []
+        self.copies: list[int] = []
         self.chunks: list[tuple[int, Sequence[Log]]] = []  # which part, and of which logs
         self._topics = topics
+        self._copies_of = copies_of
         self._max_name_length = max_name_length
         self._size_bytes = 0
 
@@ -173,8 +185,8 @@ class _Description:
             code, count, logs = ErrorCode.NOT_AUTHORIZED, 0, ()
         else:
             return
-        is_known = code == ErrorCode.NONE
-        self.formats.append(is_known and self._topics.format(name) == FORMAT_KAFKA)
+        is_of_kafka = code == ErrorCode.NONE and self._topics.format(name) == FORMAT_KAFKA
+        self.copies.append(self._copies_of(name) if is_of_kafka else 0)
         self.count += 1
         beginning = encode_topic_metadata(name, code, count, len(logs))
         self._size_bytes += len(beginning) + 1 + _PARTITION_BYTES * len(logs)

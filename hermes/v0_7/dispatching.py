@@ -117,7 +117,7 @@ class Broker:
         shared.settings.on_change(self._settings_changed)
         self.fetches = Fetches(shared)
         self.waiting = shared.waiting
-        self._descriptions = Descriptions(shared)
+        self._descriptions = Descriptions(shared, cluster.topics)
         lookups = Lookups(shared)
         self.mirroring = Mirroring(shared, self.produces, cluster.cluster_id)
         produces, changes = self.produces, TopicRequests(cluster)

@@ -19,11 +19,12 @@ def filled(broker, names, partitioned, hermes_once):
 def test_topics_list(hermes, filled):
     one, three = filled
     listed = {row["topic"]: row for row in rows(hermes("topics", "list", "--json"))}
-    assert listed[one] == {"topic": one, "format": "0.7", "partitions": 1, "size_bytes": 130}
-    assert listed[three] == {"topic": three, "format": "0.7", "partitions": 3, "size_bytes": 14}
+    told = {"format": "0.7", "replicas": 1}
+    assert listed[one] == {"topic": one, **told, "partitions": 1, "size_bytes": 130}
+    assert listed[three] == {"topic": three, **told, "partitions": 3, "size_bytes": 14}
     table = hermes("topics", "list").stdout.decode().splitlines()
-    assert table[0].split() == ["TOPIC", "FORMAT", "PARTITIONS", "SIZE"]
-    assert [one, "0.7", "1", "130", "B"] in [line.split() for line in table]
+    assert table[0].split() == ["TOPIC", "FORMAT", "PARTITIONS", "REPLICAS", "SIZE"]
+    assert [one, "0.7", "1", "1", "130", "B"] in [line.split() for line in table]
 
 
 def test_topics_created_and_altered(hermes):
@@ -49,11 +50,25 @@ def test_topics_created_and_altered(hermes):
     assert b"expected NAME=VALUE" in wrong.stderr
 
 
+def test_copies_need_a_topic_of_kafkas_format_and_other_brokers(hermes):
+    create = ["topics", "create", "--replicas", "2", "copied"]
+    old = hermes(*create, code=1)
+    assert b"replicas: messages of Kafka 0.7 have one copy: copies need `format: kafka`" in (
+        old.stderr
+    )
+    alone = hermes(*create, "--set", "format=kafka", code=1)
+    assert b"cannot be reached because only 1 broker(s) are registered" in alone.stderr
+    assert b"need coordination and kafka_listen" in alone.stderr
+    hermes("topics", "create", "--replicas", "1", "single")
+    assert b"copied" not in hermes("topics", "list").stdout
+
+
 def test_topics_describe(hermes, filled):
     one, three = filled
     assert rows(hermes("topics", "describe", three, one, "--json")) == [
         {
             "topic": three,
+            "replicas": 1,
             "partitions": [
                 {"partition": 0, "earliest": 0, "high_watermark": 0, "size_bytes": 0},
                 {"partition": 1, "earliest": 0, "high_watermark": 14, "size_bytes": 14},
@@ -62,6 +77,7 @@ def test_topics_describe(hermes, filled):
         },
         {
             "topic": one,
+            "replicas": 1,
             "partitions": [
                 {"partition": 0, "earliest": 0, "high_watermark": 130, "size_bytes": 130}
             ],
@@ -69,10 +85,10 @@ def test_topics_describe(hermes, filled):
     ]
     table = hermes("topics", "describe", three).stdout.decode().splitlines()
     assert [line.split() for line in table] == [
-        ["TOPIC", "PARTITION", "EARLIEST", "LATEST", "BYTES"],
-        [three, "0", "0", "0", "0"],
-        [three, "1", "0", "14", "14"],
-        [three, "2", "-", "-", "0"],
+        ["TOPIC", "PARTITION", "REPLICAS", "EARLIEST", "LATEST", "BYTES"],
+        [three, "0", "1", "0", "0", "0"],
+        [three, "1", "1", "0", "14", "14"],
+        [three, "2", "1", "-", "-", "0"],
     ]
 
 

@@ -19,9 +19,11 @@ from confluent_kafka.admin import (
 )
 from kafka_raw import KafkaConversation, parts
 
+from hermes.client import SimpleConsumer
 from hermes.coordination.kafka_topics import KAFKA_DELETED
 from hermes.coordination.replicas import replicas_path
 from hermes.coordination.sessions import Session
+from hermes.errors import SettingRefusedError
 from hermes.replication.state import TopicReplicas, parse_replicas
 from hermes.testing import RunningKafka, running_kafka
 
@@ -187,6 +189,22 @@ def test_what_was_made_is_told_with_its_factor_and_settings(trio: Trio, name: st
             told = made.error_code.value, made.num_partitions, made.replication_factor
             assert told == (0, 2, 3)
             assert {each.name: each.value for each in made.configs}["min.insync.replicas"] == "2"
+
+
+def test_hermes_own_clients_make_copies(trio: Trio, name: str) -> None:
+    broker = trio.brokers[2]
+    with SimpleConsumer(broker.host, broker.port) as consumer:
+        consumer.create_topic(name, {"format": "kafka", "partitions": 3, "replicas": 2})
+        assert [len(each) for each in copies(trio, name).values()] == [2, 2, 2]
+        for settings, said in (
+            ({"format": "kafka", "replicas": 4}, "replicas: Unable to replicate"),
+            ({"format": "kafka", "replicas": 8}, "replicas: expected a whole number >= 1 and <= 7"),
+            ({"format": "kafka", "replicas": "two"}, "replicas: expected a whole number"),
+            ({"replicas": 2}, "copies need `format: kafka`"),
+            ({"format": "kafka", "replicas": 2, "min_insync_replicas": 3}, "it has 2"),
+        ):
+            with pytest.raises(SettingRefusedError, match=said):
+                consumer.create_topic(f"{name}-refused", settings)
 
 
 def test_brokers_are_told_with_their_racks(trio: Trio) -> None:

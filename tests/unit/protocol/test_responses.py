@@ -156,6 +156,12 @@ def test_metadata_from_before_there_were_formats():
     assert not any(each.holds_records for each in topics)
 
 
+def test_metadata_say_how_many_copies_topics_of_kafkas_format_have():
+    copied = TopicMetadata("t", ErrorCode.NONE, 1, (), holds_records=True, copies=3)
+    metadata = replace(METADATA, topics=(*METADATA.topics, copied))
+    assert decode_metadata_response(encode_metadata_response(metadata)[4:]) == metadata
+
+
 def test_a_broker_of_a_cluster_has_some_numbers_of_a_topic_of_kafkas_format():
     told = tuple(PartitionMetadata(number, 0, 1, 70) for number in (1, 3))
     assert list(TopicMetadata("t", ErrorCode.NONE, 4, told, holds_records=True).numbers) == [1, 3]
