@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from hermes.cli.batch_sender import BatchSender, choose_acks
 from hermes.cli.dead_letters import DeadLetters
+from hermes.cli.letter_options import count_letters, letter_options, print_preview
 from hermes.cli.options import (
     BROKER_OPTION,
     JSON_OPTION,
@@ -29,7 +30,6 @@ from hermes.cli.options import (
 )
 from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.place_options import BEGINNING, END, START, PartitionPlace, start_option
-from hermes.cli.rate_pacing import Pace
 from hermes.cli.retrying import Retrying
 from hermes.cli.security_options import connection_options
 from hermes.cli.start_positions import find_position
@@ -40,6 +40,8 @@ from hermes.cli.topic_source import TopicSource
 from hermes.client import SyncProducer
 from hermes.client.admin import create_topic
 from hermes.client.conversations import metadata
+from hermes.client.rate_pacing import Pace
+from hermes.client.retrying.redrive import LetterFilter
 from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import Acks, Codec, CreateTopicRequest, ErrorCode, MetadataRequest
 
@@ -60,6 +62,15 @@ _MAX_WAIT_MS: Final = 1000
     "--dead-letters",
     is_flag=True,
     help="Write the payloads of dead letters, each to the topic where it was published.",
+)
+@letter_options
+@click.option(
+    "--to-group",
+    is_flag=True,
+    help="Give dead letters to their group alone, in its first retry topic.",
+)
+@click.option(
+    "--preview", is_flag=True, help="Count the chosen dead letters by reason, and write nothing."
 )
 @click.option(
     "--from",
@@ -113,6 +124,9 @@ def command(
     topic: str,
     new_topic: str | None,
     dead_letters: bool,
+    letter_filter: LetterFilter | None,
+    to_group: bool,
+    preview: bool,
     other_broker: BrokerOption | None,
     log_dir: Path | None,
     partition: int | None,
@@ -143,9 +157,17 @@ def command(
       hermes replay -t clicks --to trial --rate 500
       hermes replay -t clicks --to clicks --log-dir /tmp/restored -p 0 -o 81920
       hermes replay -t orders.billing.dead --dead-letters
+      hermes replay -t orders.billing.dead --dead-letters --reason Timeout --preview
     """
     if new_topic is None and not dead_letters:
         raise click.UsageError("give --to, or --dead-letters")
+    if (letter_filter or to_group or preview) and not dead_letters:
+        raise click.UsageError(
+            "--reason, --origin, --failed-since, --failed-until, --max-attempts, --to-group and "
+            "--preview choose among dead letters: give --dead-letters"
+        )
+    if to_group and new_topic is not None:
+        raise click.UsageError("--to and --to-group exclude each other")
     if other_broker is not None and log_dir is not None:
         raise click.UsageError("--from and --log-dir exclude each other")
     if topic == new_topic and log_dir is None and other_broker in (None, broker):
@@ -164,7 +186,17 @@ def command(
             )
             source = TopicSource(stack.enter_context(consumer), topic, partition)
         plans = _plans(source, start, until, skip_corrupt=skip_corrupt)
-        letters = DeadLetters(producer, new_topic, to_partition) if dead_letters else None
+        retrying = Retrying(120, quiet=quiet)
+        readers = [plan.reader for plan in plans.values()]
+        if preview:
+            chunks = read_partitions(source.consumer, readers, _MAX_WAIT_MS, retrying)
+            print_preview(count_letters(chunks, letter_filter or LetterFilter()), as_json)
+            return
+        letters = None
+        if dead_letters:
+            letters = DeadLetters(
+                producer, new_topic, to_partition, to_group=to_group, chosen=letter_filter
+            )
         if new_topic is not None:
             _create_missing(producer, new_topic, source, quiet=quiet)
         if to_partition is None and new_topic is not None and not dead_letters:
@@ -174,8 +206,6 @@ def command(
             letters.sort if letters else partial(sort_by_partition, new_topic or "", to_partition)
         )
         copy = Copy(plans, sort, make, Pace(rate, byte_rate))
-        retrying = Retrying(120, quiet=quiet)
-        readers = [plan.reader for plan in plans.values()]
         total = sum(max(plan.end - plan.start, 0) for plan in plans.values())
         try:
             with progress(total, "replaying", quiet=quiet) as advance:
@@ -187,7 +217,10 @@ def command(
             raise
     if letters is not None and letters.left_out:
         note(f"{letters.left_out} messages were no dead letters, and left out")
-    copy.report(topic, new_topic, as_json)
+    if letters is not None and letters.others:
+        note(f"{letters.others} dead letters were not chosen")
+    where = "the retry topic of their group" if to_group else new_topic
+    copy.report(topic, where, as_json)
 
 
 def _plans(

@@ -20,6 +20,7 @@ Builds on `hermes.protocol` and, for clusters, on `hermes.coordination`. Modules
     bootstrap       from the address of one broker to those of its cluster, and to coordination
     groups          consumers that share topics
     retrying        such consumers, whose messages are handled again when they fail
+    rate_pacing     an even rate of sending
     places, resets  places in a partition as people write them; where a group is to continue
     kafka_asking, kafka_groups
                     brokers asked in Kafka's protocol; the groups of its clients, for tools

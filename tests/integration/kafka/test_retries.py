@@ -69,6 +69,13 @@ def test_a_record_keeps_key_headers_and_time_until_it_is_replayed(letters_format
         places = "offset", "next_offset"
         for each in (*before, *again):
             assert [each.pop(name) for name in places]
+        counted = {"name": "hermes-attempts-before", "value": "2"}
+        for each in again:
+            given = each["headers"]
+            assert isinstance(given, list)
+            assert given.pop() == counted
+            if not given:
+                del each["headers"]
         assert again == before
         times = run(kafka, "consume", "-t", "orders", "-o", "beginning", "-e", "-f", r"%T\n")
         assert times[2:] == times[:2] == ["1000000000000", "1000000000001"]
@@ -127,4 +134,9 @@ def test_both_kinds_of_clients_take_each_others_letters() -> None:
         run(kafka, "replay", "-t", "orders.g.dead", "--dead-letters")
         replayed = shown(kafka, "orders")[1]
         assert (replayed["key"], replayed["payload"]) == ("k", "books")
-        assert [each["name"] for each in replayed["headers"]] == ["from", "from"]  # type: ignore[attr-defined]
+        names = [each["name"] for each in replayed["headers"]]  # type: ignore[attr-defined]
+        assert names == ["from", "from", "hermes-attempts-before"]
+        run(kafka, "replay", "-t", "orders.g.dead", "--dead-letters", "--to-group")
+        again = shown(kafka, "orders.g.retry.1")[1]
+        dead = shown(kafka, "orders.g.dead")[0]
+        assert again["headers"] == dead["headers"], "attempts are counted on"

@@ -7,11 +7,19 @@ from storage_logs import NOW_MS, append, message, open_log, settings
 
 from hermes.cli.options import BrokerOption
 from hermes.cli.partition_reader import PartitionReader, read_partitions
-from hermes.cli.rate_pacing import Pace
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.topic_source import TopicSource
+from hermes.client import SendResult
+from hermes.client.rate_pacing import Pace
 from hermes.client.retrying import Letter
-from hermes.protocol import Codec, MessageSet, MetadataRequest, TopicMetadata, encode_message_set
+from hermes.protocol import (
+    Codec,
+    MessageSet,
+    MetadataRequest,
+    RecordSet,
+    TopicMetadata,
+    encode_message_set,
+)
 
 
 class FakeProducer:
@@ -41,6 +49,15 @@ class FakeProducer:
     def send(self, topic, partition, encoded):
         found = self.sent.setdefault((topic, partition), [])
         found += [each.payload for each, _ in MessageSet(bytes(encoded), 0).iterate(deep=True)]
+
+    def send_records(self, requests, acks):
+        for each in requests:
+            found = self.sent.setdefault((each.topic, each.partition), [])
+            found += [record.payload for record, _ in RecordSet(bytes(each.message_set), 0)]
+        return [SendResult("orders", 0, 0)] * len(requests)
+
+    def send_acknowledged(self, requests, acks):
+        raise AssertionError("without acknowledgements only records are answered")
 
     def barrier(self):
         pass
@@ -232,6 +249,66 @@ def test_what_is_no_dead_letter_is_left_out_and_shown(run, monkeypatch, dead):
     assert 'b\'{"hermes_letter":1,"topic":"../x"}' in second
     assert last == "hermes: 2 messages were no dead letters, and left out"
     assert json.loads(result.stdout)["to"] is None
+
+
+def failed(payload, reason, attempts=1, failed_ms=1000, topic="orders"):
+    letter = Letter("g", topic, 9, 0, 7, attempts, 1, failed_ms, reason, payload)
+    return letter.encode().decode()
+
+
+CHOSEN = [
+    (["--reason", "TIMEOUT"], [b"a", b"b"]),
+    (["--max-attempts", 3], [b"a", b"c"]),
+    (["--failed-since", "@1970-01-01T00:00:01", "--failed-until", 3000], [b"a", b"b"]),
+    (["--origin", "other"], [b"d"]),
+    (["--reason", "timeout", "--max-attempts", 3], [b"a"]),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), CHOSEN)
+def test_dead_letters_are_chosen(run, monkeypatch, dead, options, expected):
+    directory = dead(
+        failed(b"a", "Timeout"),
+        failed(b"b", "a timeout", attempts=4, failed_ms=2999),
+        failed(b"c", "no", failed_ms=3000),
+        failed(b"d", "x\x1b", attempts=9, failed_ms=999, topic="other"),
+        "no letter",
+    )
+    result, sent = replay_dead(run, monkeypatch, directory, "--dead-letters", *options)
+    assert [each for some in sent.values() for each in some] == expected
+    assert f"{4 - len(expected)} dead letters were not chosen" in result.stderr
+    preview = "--dead-letters", "--preview", *options
+    result, sent = replay_dead(run, monkeypatch, directory, *preview)
+    assert sent == {}
+    first, *_, last = result.stdout.splitlines()
+    others = 4 - len(expected)
+    told = f"{len(expected)} dead letters would be copied, {others} not; 1 messages are no dead"
+    assert first.startswith(told)
+    assert "\x1b" not in result.stdout
+    assert "such as" in last
+    result, _ = replay_dead(run, monkeypatch, directory, *preview, "--json")
+    found = json.loads(result.stdout)
+    assert [found["chosen"], found["others"], found["no_dead_letters"]] == [
+        len(expected),
+        others,
+        1,
+    ]
+    assert sum(found["reasons"].values()) == sum(found["topics"].values()) == len(expected)
+
+
+def test_a_group_alone_gets_letters_as_they_are(run, monkeypatch, dead):
+    whole = letter(b"a", 1)
+    _, sent = replay_dead(run, monkeypatch, dead(whole), "--dead-letters", "--to-group")
+    assert sent == {("orders.g.retry.1", 1): [whole.encode()]}
+
+
+def test_only_dead_letters_can_be_chosen(run):
+    for options in (["--reason", "x"], ["--preview"], ["--to-group"], ["--max-attempts", 1]):
+        result = run("replay", "-b", "127.0.0.1:1", "-t", "t", "--to", "u", *options)
+        assert (result.exit_code, "give --dead-letters" in result.stderr) == (2, True)
+    line = ["replay", "-b", "127.0.0.1:1", "-t", "t", "--to", "u", "--dead-letters", "--to-group"]
+    result = run(*line)
+    assert (result.exit_code, "exclude each other" in result.stderr) == (2, True)
 
 
 def test_without_a_topic_to_write_to_nothing_is_done(run):
