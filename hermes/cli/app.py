@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "consume": "consume.command",
     "tail": "tail.command",
     "topics": "topics.command",
+    "replicas": "replicas.command",
     "replay": "replay.command",
     "top": "top.command",
     "offsets": "offsets.command",

@@ -15,7 +15,8 @@ from hermes.cli.registered_cluster import (
     kafka_groups_of,
 )
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
-from hermes.client.kafka_groups import UNANSWERED, KafkaGroups, KafkaMember, LeaderlessError
+from hermes.client.kafka_brokers import UNANSWERED
+from hermes.client.kafka_groups import KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
 from hermes.coordination.group_state import (
     GroupState,

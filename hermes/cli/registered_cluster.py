@@ -19,7 +19,8 @@ from hermes.cli.options import (
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
-from hermes.client.kafka_groups import UNANSWERED, KafkaGroups
+from hermes.client.kafka_brokers import UNANSWERED
+from hermes.client.kafka_groups import KafkaGroups
 from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
@@ -155,7 +156,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.get_current_context().call_on_close(groups.close)
         return command(*args, cluster=None, kafka=groups, **options)
 
-    with_cluster = _connected(partial(command, kafka=None))
+    with_cluster = connected_cluster(partial(command, kafka=None))
     option = click.option(
         "-k",
         "--kafka",
@@ -163,7 +164,17 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="HOST:PORT",
         help="A broker's kafka_listen: groups of Kafka clients only.",
     )
-    return _with_options(option(chosen))
+    return add_cluster_options(option(chosen))
+
+
+def kafka_places(cluster: RegisteredCluster) -> list[tuple[str, int]]:
+    """Where registered brokers serve Kafka's clients, by listeners that this client can use."""
+    listeners = read_listeners(cluster.session, lambda fault: note(str(fault)))
+    return [
+        (each.host, each.port)
+        for broker in listeners.values()
+        for each in suitable_listeners(broker.kafka, cluster.connection.security)
+    ]
 
 
 def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
@@ -172,12 +183,7 @@ def kafka_groups_of(cluster: RegisteredCluster) -> "KafkaGroups | None":
     None where no registered broker has a listener that this client can use; HermesError where
     none of these can be reached.
     """
-    listeners = read_listeners(cluster.session, lambda fault: note(str(fault)))
-    places = [
-        (each.host, each.port)
-        for broker in listeners.values()
-        for each in suitable_listeners(broker.kafka, cluster.connection.security)
-    ]
+    places = kafka_places(cluster)
     if not places:
         return None
     groups = KafkaGroups(places, cluster.connection.timeout_seconds, cluster.connection.security)
@@ -190,15 +196,18 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     The command gets a `cluster`, which is closed after it.
     """
-    return _with_options(wraps(command)(_connected(command)))
+    return add_cluster_options(wraps(command)(connected_cluster(command)))
 
 
-def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `connected_cluster` needs."""
     zookeeper = zookeeper_option("ZooKeeper; several servers separated by commas.")
     return zookeeper(broker_option(required=False)(connection_options(command)))
 
 
-def _connected(command: Callable[..., Any]) -> Callable[..., Any]:
+def connected_cluster(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Call a command with the `cluster` that options name."""
+
     def connected(
         *args: Any,
         zookeeper: str | None,

@@ -22,8 +22,9 @@ Builds on `hermes.protocol` and, for clusters, on `hermes.coordination`. Modules
     retrying        such consumers, whose messages are handled again when they fail
     rate_pacing     an even rate of sending
     places, resets  places in a partition as people write them; where a group is to continue
-    kafka_asking, kafka_groups
-                    brokers asked in Kafka's protocol; the groups of its clients, for tools
+    kafka_asking, kafka_brokers, kafka_groups, kafka_replicas, replica_plans, replica_verifying
+                    brokers asked in Kafka's protocol, for tools: the groups of its clients; who has
+                    copies of partitions, who is to have some, and whether they are equal
 
 docs/client.md, docs/groups.md and docs/retries.md are the guides for applications.
 """

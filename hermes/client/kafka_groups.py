@@ -1,19 +1,12 @@
 """What `hermes groups` does with groups of Kafka's consumers: their coordinators are asked."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hermes.client.kafka_asking import KafkaAsker
+from hermes.client.kafka_brokers import UNANSWERED, Address, KafkaBrokers
 from hermes.client.places import PartitionPlace
 from hermes.coordination.kafka_group_state import assigned_partitions
-from hermes.errors import (
-    BrokerTimeoutError,
-    BrokerUnavailableError,
-    ClientError,
-    GroupActiveError,
-    HermesError,
-)
+from hermes.errors import ClientError, GroupActiveError, HermesError
 from hermes.security import ClientSecurity
 
 #: ListOffsets' words for where a partition ends and begins.
@@ -34,11 +27,7 @@ _WORDS: Final = {
     "not_coordinator": "it moves to another coordinator: try again in a moment",
 }
 
-#: What a broker leaves unsaid that is down, or whose machine is.
-UNANSWERED: Final = (BrokerUnavailableError, BrokerTimeoutError)
-
 _TopicPartition = tuple[str, int]
-_Address = tuple[str, int]
 
 
 class LeaderlessError(ClientError):
@@ -54,111 +43,57 @@ class KafkaMember(NamedTuple):
     partitions: frozenset[_TopicPartition]
 
 
-class KafkaGroups:
+class KafkaGroups(KafkaBrokers):
     """The groups of a cluster, by Kafka's protocol.
 
-    A broker that did not answer is not asked again, since each attempt may take the whole timeout.
-
     Args:
-        places: host and port of brokers' `kafka_listen`, of which one is reached.
-        timeout_seconds: of connecting, and of each answer.
         is_alone: whether the broker that is reached is asked for everything, without a question
             where things are; what is another one's raises ElsewhereError.
-
-    Raises:
-        ClientError: none can be reached.
-        NotAuthenticatedError: the user is refused.
     """
 
     def __init__(
         self,
-        places: Iterable[tuple[str, int]],
+        places: Iterable[Address],
         timeout_seconds: float,
         security: ClientSecurity,
         *,
         is_alone: bool = False,
     ) -> None:
+        super().__init__(places, timeout_seconds, security)
         self._is_alone = is_alone
-        self._timeout_seconds = timeout_seconds
-        self._security = security
-        self._stack = ExitStack()
-        self._askers: dict[_Address, KafkaAsker] = {}
-        self._silent: dict[_Address, ClientError] = {}
-        self._ids: dict[_Address, int] = {}
-        self._first = self._reach(places)
-        self._leaders: dict[str, dict[int, _Address | None]] = {}
-
-    def close(self) -> None:
-        self._stack.close()
-
-    @property
-    def faults(self) -> list[str]:
-        """Which brokers did not answer, and why: one line for each."""
-        return [
-            f"broker {self._ids[at]} does not answer: {error}" if at in self._ids else str(error)
-            for at, error in self._silent.items()
-        ]
-
-    def _reach(self, places: Iterable[_Address]) -> _Address:
-        problem = ClientError("no broker serves Kafka's clients: set kafka_listen")
-        for place in places:
-            try:
-                self._ask(place, "ApiVersions", 0)
-                return place
-            except ClientError as error:
-                problem = error
-        raise problem
-
-    def _ask(self, place: _Address, name: str, version: int, **values: Any) -> Any:
-        if place in self._silent:
-            raise self._silent[place]
-        if place not in self._askers:
-            asker = KafkaAsker(*place, self._timeout_seconds, self._security)
-            self._askers[place] = self._stack.enter_context(asker)
-        try:
-            return self._askers[place].ask(name, version, **values)
-        except UNANSWERED as error:
-            self._silent[place] = error
-            raise
-
-    def _metadata(self, topics: Sequence[Mapping[str, str]]) -> Any:
-        answer = self._ask(
-            self._first, "Metadata", 8, topics=topics, allow_auto_topic_creation=False
-        )
-        self._ids |= {(each.host, each.port): each.node_id for each in answer.brokers}
-        return answer
+        self._leaders: dict[str, dict[int, Address | None]] = {}
 
     # -- asking ---------------------------------------------------------------------------------
 
     def groups(self) -> list[tuple[str, int]]:
         """List the groups with how many members each has, sorted; see `faults`."""
         found: dict[str, int] = {}
-        for broker in self._metadata(()).brokers:
+        for broker in self.metadata(()).brokers:
             try:
                 found |= self._groups_of((broker.host, broker.port), broker.node_id)
             except UNANSWERED:
                 continue
         return sorted(found.items())
 
-    def _groups_of(self, place: _Address, broker_id: int) -> dict[str, int]:
-        answer = self._ask(place, "ListGroups", 5)
+    def _groups_of(self, place: Address, broker_id: int) -> dict[str, int]:
+        answer = self.ask(place, "ListGroups", 5)
         _check(answer.error_code, f"the groups of broker {broker_id}")
         modern = {e.group_id for e in answer.groups if e.group_type == _MODERN}
         names = [e.group_id for e in answer.groups if e.group_id not in modern]
-        described = [*self._ask(place, "DescribeGroups", 5, groups=names).groups] if names else []
+        described = [*self.ask(place, "DescribeGroups", 5, groups=names).groups] if names else []
         if modern:
             given = {"group_ids": sorted(modern), "include_authorized_operations": False}
-            described += self._ask(place, "ConsumerGroupDescribe", 0, **given).groups
+            described += self.ask(place, "ConsumerGroupDescribe", 0, **given).groups
         return {each.group_id: len(each.members) for each in described}
 
     def members(self, group: str) -> list[KafkaMember]:
         """The members of a group, with what they have; ClientError if there is no such group."""
         given = {"group_ids": [group], "include_authorized_operations": False}
         home = self._home(group)
-        (modern,) = self._ask(home, "ConsumerGroupDescribe", 0, **given).groups
+        (modern,) = self.ask(home, "ConsumerGroupDescribe", 0, **given).groups
         if not modern.error_code:
             return [_consumer(each) for each in modern.members]
-        (found,) = self._ask(home, "DescribeGroups", 6, groups=[group]).groups
+        (found,) = self.ask(home, "DescribeGroups", 6, groups=[group]).groups
         _check(found.error_code, f"group {group!r}")
         return [
             KafkaMember(
@@ -170,7 +105,7 @@ class KafkaGroups:
 
     def offsets(self, group: str) -> dict[_TopicPartition, int]:
         asked = [{"group_id": group, "topics": None}]
-        (found,) = self._ask(self._home(group), "OffsetFetch", 8, groups=asked).groups
+        (found,) = self.ask(self._home(group), "OffsetFetch", 8, groups=asked).groups
         _check(found.error_code, f"group {group!r}")
         return {
             (topic.name, each.partition_index): each.committed_offset
@@ -192,7 +127,7 @@ class KafkaGroups:
         }
         topics = [{"name": topic, "partitions": [partition]}]
         given = {"replica_id": -1, "isolation_level": 0, "topics": topics}
-        answer = self._ask(self._leader(place), "ListOffsets", 5, **given)
+        answer = self.ask(self._leader(place), "ListOffsets", 5, **given)
         (found,) = answer.topics[0].partitions
         _check(found.error_code, f"{topic} {number}")
         if found.offset < 0:  # nothing is as late
@@ -221,7 +156,7 @@ class KafkaGroups:
             topics.setdefault(topic, []).append(
                 {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
             )
-        answer = self._ask(
+        answer = self.ask(
             self._home(group),
             "OffsetCommit",
             8,
@@ -236,26 +171,26 @@ class KafkaGroups:
 
     def delete(self, group: str) -> None:
         """Delete a group without members, with its offsets; GroupActiveError if it has some."""
-        answer = self._ask(self._home(group), "DeleteGroups", 2, groups_names=[group])
+        answer = self.ask(self._home(group), "DeleteGroups", 2, groups_names=[group])
         _check(answer.results[0].error_code, f"group {group!r}")
 
     # -- where things are -----------------------------------------------------------------------
 
-    def _home(self, group: str) -> _Address:
+    def _home(self, group: str) -> Address:
         if self._is_alone:
-            return self._first
-        answer = self._ask(self._first, "FindCoordinator", 4, coordinator_keys=[group])
+            return self.first
+        answer = self.ask(self.first, "FindCoordinator", 4, coordinator_keys=[group])
         (found,) = answer.coordinators
         _check(found.error_code, f"group {group!r}")
-        self._ids[found.host, found.port] = found.node_id
+        self.ids[found.host, found.port] = found.node_id
         return found.host, found.port
 
-    def _leader(self, place: _TopicPartition) -> _Address:
+    def _leader(self, place: _TopicPartition) -> Address:
         if self._is_alone:
-            return self._first
+            return self.first
         topic, number = place
         if topic not in self._leaders:
-            answer = self._metadata([{"name": topic}])
+            answer = self.metadata([{"name": topic}])
             brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
             self._leaders[topic] = {
                 each.partition_index: brokers.get(each.leader_id)

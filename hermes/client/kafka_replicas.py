@@ -1,0 +1,258 @@
+"""What `hermes replicas` asks brokers for: who has copies of partitions, and to change that.
+
+Every request is one of Kafka's. Copies that don't lead are read as Kafka's own tools have read
+them: by the replica id of a consumer that debugs, which any broker answers that has a copy.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hermes.client.kafka_brokers import Address, KafkaBrokers
+from hermes.errors import ClientError
+from hermes.protocol.record_batches import BatchHeader, next_in
+
+Place = tuple[str, int]
+
+#: Whoever leads a partition that nobody leads.
+NOBODY: Final = -1
+
+_DEBUGGING_CONSUMER: Final = -2
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_FETCH_BYTES: Final = 4 << 20
+_BROKER: Final = 4
+_TOPIC: Final = 2
+_SET: Final = 0
+_DELETE: Final = 1
+_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+
+#: Kafka's errors that are said in words of ours; others by the broker's, or by their names.
+_WORDS: Final = {
+    "unknown_topic_or_partition": "there is no such partition",
+    "cluster_authorization_failed": "you may not do this: it takes `admin` of the cluster",
+    "topic_authorization_failed": "you may not do this with the topic",
+    "not_leader_or_follower": "it has no copy",
+    "preferred_leader_not_available": "its preferred leader is not in sync, or down",
+    "eligible_leaders_not_available": "no broker is there that has a copy",
+    "request_timed_out": "coordination does not answer: look with `hermes replicas list` what was "
+    "done, and try again",
+}
+
+
+class Broker(NamedTuple):
+    address: Address
+    rack: str
+
+
+class Partition(NamedTuple):
+    """Attributes: `adding`, `removing`: brokers that get and lose a copy, of a move under way."""
+
+    place: Place
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+    adding: frozenset[int] = frozenset()
+    removing: frozenset[int] = frozenset()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The brokers that have a copy once a move is done; the preferred leader first."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is led, all copies are in sync, and none moves."""
+        return self.leader != NOBODY and not self.is_moving and self.in_sync >= set(self.replicas)
+
+
+class KafkaReplicas(KafkaBrokers):
+    """The copies of partitions in a cluster. All methods raise ClientError."""
+
+    def brokers(self) -> dict[int, Broker]:
+        """The brokers that are registered."""
+        return {
+            each.node_id: Broker((each.host, each.port), each.rack or "")
+            for each in self.metadata(()).brokers
+        }
+
+    def partitions(self, topics: Sequence[str] = ()) -> list[Partition]:
+        """All partitions, or those of some topics, sorted; ClientError if one isn't there."""
+        named = [{"name": each} for each in dict.fromkeys(topics)]
+        moves = self._moves()
+        found = []
+        for topic in self.metadata(named or None).topics:
+            _check(topic.error_code, f"topic {topic.name!r}")
+            for each in topic.partitions:
+                place = topic.name, each.partition_index
+                adding, removing = moves.get(place, (frozenset(), frozenset()))
+                found.append(
+                    Partition(
+                        place,
+                        each.leader_id,
+                        each.leader_epoch,
+                        tuple(each.replica_nodes),
+                        frozenset(each.isr_nodes),
+                        adding,
+                        removing,
+                    )
+                )
+        return sorted(found)
+
+    def _moves(self) -> dict[Place, tuple[frozenset[int], frozenset[int]]]:
+        answer = self.ask(self.first, "ListPartitionReassignments", 0, topics=None)
+        _check(answer.error_code, "moves under way")
+        return {
+            (topic.name, each.partition_index): (
+                frozenset(each.adding_replicas),
+                frozenset(each.removing_replicas),
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def move(self, moves: Mapping[Place, Sequence[int] | None]) -> dict[Place, str]:
+        """Begin to move partitions to brokers, or undo a move (None).
+
+        Returns why some are not moved.
+        """
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for (topic, number), target in moves.items():
+            move = {"partition_index": number, "replicas": target}
+            topics.setdefault(topic, []).append(move)
+        asked = [{"name": name, "partitions": each} for name, each in topics.items()]
+        answer = self.ask(self.first, "AlterPartitionReassignments", 0, topics=asked)
+        _check(answer.error_code, "moves")
+        return {
+            (topic.name, each.partition_index): _told(each.error_code, each.error_message)
+            for topic in answer.responses
+            for each in topic.partitions
+            if each.error_code
+        }
+
+    def elect(self, places: Iterable[Place] | None, *, is_unclean: bool) -> dict[Place, str]:
+        """Have the preferred replicas lead, or any at all; of all partitions, or of some.
+
+        Returns of each that was looked at why it has the leader that it had, "" where it has
+        another one.
+        """
+        asked = None
+        if places is not None:
+            topics: dict[str, list[int]] = {}
+            for topic, number in places:
+                topics.setdefault(topic, []).append(number)
+            asked = [{"topic": name, "partitions": each} for name, each in topics.items()]
+        given = {"election_type": int(is_unclean), "topic_partitions": asked}
+        answer = self.ask(self.first, "ElectLeaders", 2, **given)
+        _check(answer.error_code, "elections")
+        return {
+            (topic.topic, each.partition_id): _told(each.error_code, each.error_message)
+            if each.error_code
+            else ""
+            for topic in answer.replica_election_results
+            for each in topic.partition_result
+        }
+
+    def throttle(self, broker_ids: Iterable[int], bytes_per_second: int | None) -> None:
+        """Bound how fast brokers send and fetch for moves; None: not at all."""
+        operation = _DELETE if bytes_per_second is None else _SET
+        value = None if bytes_per_second is None else str(bytes_per_second)
+        configs = [{"name": name, "config_operation": operation, "value": value} for name in _RATES]
+        resources = [
+            {"resource_type": _BROKER, "resource_name": str(each), "configs": configs}
+            for each in broker_ids
+        ]
+        answer = self.ask(
+            self.first,
+            "IncrementalAlterConfigs",
+            1,
+            resources=resources,
+            validate_only=False,
+        )
+        for each in answer.responses:
+            _check(each.error_code, f"broker {each.resource_name}", each.error_message)
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def is_compacted(self, topic: str) -> bool:
+        asked = {
+            "resource_type": _TOPIC,
+            "resource_name": topic,
+            "configuration_keys": ("cleanup.policy",),
+        }
+        answer = self.ask(self.first, "DescribeConfigs", 4, resources=[asked])
+        (found,) = answer.results
+        _check(found.error_code, f"topic {topic!r}")
+        return any("compact" in (each.value or "") for each in found.configs)
+
+    def bounds(self, broker: Broker, place: Place) -> tuple[int, int]:
+        """Where a broker's copy begins, and up to where it knows that it is committed."""
+        return self._offset(broker, place, _EARLIEST), self._offset(broker, place, _LATEST)
+
+    def _offset(self, broker: Broker, place: Place, time: int) -> int:
+        topic, number = place
+        partition = {"partition_index": number, "timestamp": time, "current_leader_epoch": -1}
+        topics = [{"name": topic, "partitions": [partition]}]
+        given = {"replica_id": _DEBUGGING_CONSUMER, "isolation_level": 0, "topics": topics}
+        answer = self.ask(broker.address, "ListOffsets", 5, **given)
+        (found,) = answer.topics[0].partitions
+        _check(found.error_code, f"{topic}:{number}")
+        return int(found.offset)
+
+    def batches(
+        self, broker: Broker, place: Place, start: int, end: int
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Read a broker's copy from one offset to another, in whole batches."""
+        at = start
+        while at < end:
+            before = at
+            for header, batch in self._fetched(broker, place, at):
+                if at <= header.last_offset and header.base_offset < end:
+                    yield header, batch
+                at = max(at, header.next_offset)
+            if at == before:
+                raise ClientError(f"{place[0]}:{place[1]} ends at {at}, before {end}")
+
+    def _fetched(
+        self, broker: Broker, place: Place, offset: int
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
+        topic, number = place
+        partition = {
+            "partition": number,
+            "fetch_offset": offset,
+            "partition_max_bytes": _FETCH_BYTES,
+        }
+        answer = self.ask(
+            broker.address,
+            "Fetch",
+            12,
+            replica_id=_DEBUGGING_CONSUMER,
+            max_wait=0,
+            min_bytes=0,
+            max_bytes=_FETCH_BYTES,
+            topics=[{"topic": topic, "partitions": [partition]}],
+        )
+        _check(answer.error_code, f"{topic}:{number}")
+        (found,) = answer.responses[0].partitions
+        _check(found.error_code, f"{topic}:{number}")
+        data = bytes(found.records or b"")
+        position = 0
+        while (header := next_in(data, position)) is not None:
+            yield header, data[position : position + header.size_bytes]
+            position += header.size_bytes
+
+
+def _check(code: Any, what: str, message: str | None = None) -> None:
+    if not code:
+        return
+    raise ClientError(f"{what}: {_told(code, message)}")
+
+
+def _told(code: Any, message: str | None) -> str:
+    return _WORDS.get(code.name) or message or code.name.upper()
