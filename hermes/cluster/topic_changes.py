@@ -40,6 +40,7 @@ from hermes.errors import (
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.protocol import AlterTopicRequest, check_kafka_topic_name
+from hermes.protocol.kafka_errors import Code, code_of
 from hermes.quoting import quoted
 from hermes.replication.state import TopicReplicas
 from hermes.server.clients import UNKNOWN_CLIENT, Client
@@ -71,6 +72,7 @@ class TopicChanges:
         self._deletions = deletions
         self._part = part
         self._placing = ReplicaPlacing(shared, topics)
+        self._waiting: frozenset[int] | None = None  # for others than these brokers
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         known = self.known()
         if known is not None:
@@ -78,6 +80,8 @@ class TopicChanges:
                 lambda _: Deferred.fromCoroutine(self._create_declared()),
                 lambda failure: failure.trap(CoordinationUnavailableError),
             )
+        if part is not None:
+            part.observe(lambda _: self._try_declared())
 
     # -- checks ---------------------------------------------------------------------------------
 
@@ -277,8 +281,12 @@ class TopicChanges:
     # -- the cluster ----------------------------------------------------------------------------
 
     async def _create_declared(self) -> None:
-        """Create the topics of Kafka's format that broker.yaml declares; one broker is first."""
-        config = self._shared.config
+        """Create the topics of Kafka's format that broker.yaml declares; one broker is first.
+
+        Those that are to have more copies than there are brokers wait for more of these.
+        """
+        config, live = self._shared.config, self._topics.live
+        waits = False
         for name in config.topics:
             settings = config.topic(name)
             if settings.format == FORMAT_KAFKA and self._topics.get(name) is None:
@@ -287,12 +295,33 @@ class TopicChanges:
                 except TopicExistsError:
                     pass
                 except HermesError as error:
-                    self._log.error(
-                        "declared",
-                        "can't create {topic}, which broker.yaml declares: {error}",
-                        topic=name,
-                        error=error,
-                    )
+                    waits |= self._not_declared(name, error)
+        self._waiting = live if waits else None
+        self._try_declared()
+
+    def _not_declared(self, name: str, error: HermesError) -> bool:
+        """Say why a declared topic can't be created; whether it can once there are more brokers."""
+        waits = code_of(error) is Code.INVALID_REPLICATION_FACTOR
+        if not waits:
+            self._log.error(
+                "declared",
+                "can't create {topic}, which broker.yaml declares: {error}",
+                topic=name,
+                error=error,
+            )
+        elif self._waiting is None:
+            self._log.info(
+                "waiting",
+                "{topic}, which broker.yaml declares, waits for other brokers: {error}",
+                topic=name,
+                error=error,
+            )
+        return waits
+
+    def _try_declared(self) -> None:
+        if self._waiting is not None and self._waiting != self._topics.live:
+            self._waiting = self._topics.live
+            Deferred.fromCoroutine(self._create_declared())
 
     def known(self) -> "Deferred[None] | None":
         """Fires when it is known which topics there are; None when it is."""

@@ -207,6 +207,24 @@ def test_hermes_own_clients_make_copies(trio: Trio, name: str) -> None:
                 consumer.create_topic(f"{name}-refused", settings)
 
 
+def test_a_declared_topic_waits_for_as_many_brokers_as_it_has_copies() -> None:
+    embedded = {"coordination": "embedded", "coordination_listen": "tcp:0:interface=127.0.0.1"}
+    declared = {
+        "default_replication_factor": 2,
+        "topics": {"declared": {"format": "kafka", "partitions": 2}},
+    }
+    with running_kafka(settings={**embedded, **declared}) as first:
+        client = AdminClient({"bootstrap.servers": first.bootstrap_servers, "log_level": 0})
+        assert "declared" not in client.list_topics(timeout=60).topics
+        connect = {"coordination": "zookeeper", "zookeeper_connect": str(first.zookeeper_connect)}
+        with running_kafka(settings={"broker_id": 1, **connect}):
+            while "declared" not in (topics := client.list_topics(timeout=60).topics):
+                pass
+    found = topics["declared"].partitions
+    assert {tuple(sorted(each.replicas)) for each in found.values()} == {(0, 1)}
+    assert len(found) == 2
+
+
 def test_brokers_are_told_with_their_racks(trio: Trio) -> None:
     with KafkaConversation(str(trio.brokers[0].bootstrap_servers)) as conversation:
         named = conversation.ask("Metadata", 1, topics=()).brokers
