@@ -32,7 +32,7 @@ def _mount_copies(run: ServingBroker) -> Copies:
     refusals = run.shared.refusals
 
     def may_replicate(client: Client) -> bool:
-        return not refusals.is_on or refusals.permits(client, Operation.ADMIN, CLUSTER)
+        return not refusals.is_on or refusals.permits(client, Operation.REPLICATE, CLUSTER)
 
     copies = Copies(
         run.shared,

@@ -132,6 +132,11 @@ class Leading:
         known.end = max(known.end, fetch.offset)
         known.fetched_at, known.leader_end = now, end
 
+    def heard_at(self, follower: int) -> float:
+        """When a follower last fetched in this epoch; else when that began."""
+        known = self.followers.get(follower)
+        return self._began_at if known is None else known.fetched_at
+
     def records(self, start: int) -> Records:
         """What is said beside the batches; `start`: the log's."""
         return Records(self.high_watermark, start)

@@ -364,10 +364,19 @@ class Replica:
                 self._hand_over = None
             elif hand_over.is_due(leading, facts.ends.end, now):
                 return self._handing_over(leading.state, hand_over.to)
-        after = finished_move(leading, self.lives) or leading.due_change(self.lives, now)
+        lives = self._living(leading)
+        after = finished_move(leading, lives) or leading.due_change(lives, now)
         if after is None:
             return None
         return Change("isr", _of(leading.state, lambda found: after), after.isr)
+
+    def _living(self, leading: Leading) -> Mapping[int, int]:
+        """The sessions of those that are registered, and whose process isn't known to be gone."""
+        return {
+            each: life
+            for each, life in self.lives.items()
+            if not self._refusals.is_gone(each, leading.heard_at(each))
+        }
 
     def _handing_over(self, state: PartitionState, to: int) -> Change:
         me, life = self.broker_id, self.lives[to]

@@ -17,10 +17,11 @@ from hermes.coordination.replicas import ReplicaTree
 from hermes.coordination.sessions import Lease
 from hermes.errors import CoordinationUnavailableError, HermesError, StorageError
 from hermes.kafka.other_brokers import OtherBroker
+from hermes.kafka.outgoing import OutgoingConnection
 from hermes.kafka.replicas.changing import Changes
 from hermes.kafka.replicas.copy import Copy
 from hermes.kafka.replicas.fetches import Place
-from hermes.kafka.replicas.links import Link
+from hermes.kafka.replicas.links import Link, is_refused
 from hermes.kafka.replicas.serving import Serving
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -37,6 +38,10 @@ from hermes.storage import Log
 #: How often copies are looked at that something is due for, and how often all.
 _PRESS_SECONDS: Final = 0.05
 _SWEEP_SECONDS: Final = 2.0
+
+#: How often it is looked whether all that are in sync are connected: twice within the time in
+#: which refusals say that a process is gone.
+_WATCH_SECONDS: Final = 0.12
 
 #: How often watermarks are written down.
 _KEEP_SECONDS: Final = 5.0
@@ -91,6 +96,7 @@ class Copies:
         self._state: ClusterState | None = None
         self._pressing: set[Copy] = set()
         self._making: set[Copy] = set()
+        self._probing: set[int] = set()  # brokers that are being looked for
         self._timers: dict[str, Any] = {}
         # Whether the data directory is the one that coordination knows; None until that was asked.
         self._is_same_directory: bool | None = None
@@ -348,6 +354,44 @@ class Copies:
         listeners = None if self._state is None else self._state.brokers.get(broker_id)
         return None if listeners is None else self._other(listeners)
 
+    def _watch(self) -> None:
+        """Find out whether those that should follow and don't are gone: then nobody waits for them.
+
+        A process that was killed refuses connections; one that doesn't answer may come back.
+        """
+        self._after("watch", _WATCH_SECONDS, self._watch)
+        followers: set[int] = self.serving.followers
+        missing: set[int] = set()
+        for copy in self._copies.values():
+            leading = copy.replica.leading
+            if leading is not None:
+                missing |= leading.largest_isr - followers
+        for broker_id in missing - {self.broker_id} - self._probing:
+            other = self._reach(broker_id)
+            if other is not None:
+                self._probing.add(broker_id)
+                other.connect().addCallbacks(
+                    self._probed,
+                    self._not_probed,
+                    callbackArgs=(broker_id,),
+                    errbackArgs=(broker_id,),
+                )
+
+    def _probed(self, connection: OutgoingConnection, broker_id: int) -> None:
+        self._probing.discard(broker_id)
+        self.refusals.answered(broker_id)
+        connection.close()
+
+    def _not_probed(self, failure: Failure, broker_id: int) -> None:
+        failure.trap(HermesError)  # type: ignore[no-untyped-call]
+        self._probing.discard(broker_id)
+        if is_refused(failure):
+            self.refusals.refused(broker_id, self.now())
+            for copy in list(self._copies.values()):
+                leading = copy.replica.leading
+                if leading is not None and broker_id in leading.largest_isr:
+                    copy.turn()
+
     def _suspect(self, broker_id: int) -> None:
         """Its address refuses connections: whoever follows it may have to lead."""
         for copy in self._copies.values():
@@ -402,6 +446,7 @@ class Copies:
     def _start_timers(self) -> None:
         self._after("sweep", _SWEEP_SECONDS, self._sweep)
         self._after("keep", _KEEP_SECONDS, self._keep)
+        self._after("watch", _WATCH_SECONDS, self._watch)
 
     def _press(self) -> None:
         pressing, self._pressing = self._pressing, set()

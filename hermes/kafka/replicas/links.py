@@ -237,12 +237,16 @@ class Link:
     def _not_connected(self, failure: Failure) -> None:
         self._connecting = None
         failure.trap(HermesError, CancelledError)  # type: ignore[no-untyped-call]
-        error = failure.value
         if self._is_stopped:
             return
-        if isinstance(error, BrokerNotReachedError) and isinstance(
-            error.__cause__, TwistedRefusedError
-        ):
+        if is_refused(failure):
             self._refusals.refused(self.leader, self._clock.seconds())
             self._on_suspect(self.leader)
         self._send_soon(_RETRY_SECONDS)
+
+
+def is_refused(failure: Failure) -> bool:
+    """Whether nobody listens at an address: the process there is gone."""
+    error = failure.value
+    cause = error.__cause__ if isinstance(error, BrokerNotReachedError) else None
+    return isinstance(cause, TwistedRefusedError)

@@ -62,8 +62,9 @@ class LedCopy(Protocol):
 class FollowerSession:
     """What one follower waits for, on one connection."""
 
-    def __init__(self, number: int, broker_id: int, life: int) -> None:
+    def __init__(self, number: int, broker_id: int, life: int, client: Client) -> None:
         self.number = number
+        self.client = client
         self.epoch = 0
         self.broker_id = broker_id
         self.life = life
@@ -121,7 +122,7 @@ class Serving:
             return NotImplemented
         if not self._may_replicate(client):
             return self._refusal(frame, request, Code.CLUSTER_AUTHORIZATION_FAILED)
-        session = self._session_of(request)
+        session = self._session_of(request, client)
         if session is None:
             return self._refusal(frame, request, Code.FETCH_SESSION_ID_NOT_FOUND)
         self._end_wait(session)
@@ -136,7 +137,7 @@ class Serving:
     def _refusal(self, frame: Any, request: FollowerRequest, code: Code) -> bytes | FileSend:
         return FileSend(encode_answers(frame.correlation_id, request.session, (), code))
 
-    def _session_of(self, request: FollowerRequest) -> FollowerSession | None:
+    def _session_of(self, request: FollowerRequest, client: Client) -> FollowerSession | None:
         known = self._sessions.get(request.broker_id)
         if not request.session_epoch:
             if known is not None:
@@ -144,7 +145,7 @@ class Serving:
                 known.judged.clear()
                 self._end_wait(known)
             number = next(self._numbers)
-            known = FollowerSession(number, request.broker_id, request.life)
+            known = FollowerSession(number, request.broker_id, request.life, client)
             self._sessions[request.broker_id] = known
         asked = request.session, request.session_epoch, request.life
         if known is None or (
@@ -247,6 +248,11 @@ class Serving:
             left -= length
             self.bytes_out += length
             yield Answered(place, answer, data if length else b"")
+
+    @property
+    def followers(self) -> set[int]:
+        """Those that are connected."""
+        return {each.broker_id for each in self._sessions.values() if not each.client.has_left}
 
     # -- ends -------------------------------------------------------------------------------------
 
