@@ -14,7 +14,7 @@ from hermes.storage.log_exchange import LogExchange
 from hermes.storage.log_state import LogState
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
-from hermes.storage.segment import FlushedEnd, LogView, Segment
+from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
 from hermes.storage.segment_files import (
     LoadingSegment,
     find_again,
@@ -128,7 +128,7 @@ class LogOpening:
                 state.offline_reason = str(failure)
                 raise LogOfflineError(str(failure)) from error
 
-    def cut(self, offset: int, now_ms: int) -> RecoveryReport:
+    def cut(self, offset: int, now_ms: int, *, is_forced: bool) -> RecoveryReport:
         """Under the flush lock, online: let the log end at an offset; see `LogReplica.cut_to`.
 
         What remains is recovered as after a failure. So the view is first what it will be at most:
@@ -137,8 +137,9 @@ class LogOpening:
         state = self._state
         with state.lock:
             view, tail = state.view, state.tail
-            if not view.high_watermark <= offset <= tail.end:
-                raise OffsetOutOfRangeError(offset, view.high_watermark, tail.end)
+            least = view.earliest if is_forced else view.high_watermark
+            if not least <= offset <= tail.end:
+                raise OffsetOutOfRangeError(offset, least, tail.end)
             state.go_offline(f"it is being cut at offset {offset}")
         try:
             limit = state.settings.max_message_bytes
@@ -147,9 +148,8 @@ class LogOpening:
                 kept = view.position_of(end) + 1
                 self._doomed = list(view.segments[kept:])
                 flushed_end = FlushedEnd(min(view.flushed_end, end))
-                state.view = LogView.of(
-                    view.segments[:kept], flushed_end, view.high_watermark, view.earliest
-                )
+                mark = HighWatermark(min(view.high_watermark, end))
+                state.view = LogView.of(view.segments[:kept], flushed_end, mark, view.earliest)
                 tail.end = end
             state.retire(self._doomed)
             return self._recover(now_ms)

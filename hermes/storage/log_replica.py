@@ -2,7 +2,7 @@
 
 Of these a replica's broker calls one at a time; `append_placed`, `begin_epoch` and `read_appended`
 in the thread that appends (the reactor's), the others in worker threads, where they take the log's
-lock for flushes (`hermes.storage.log_state`). What was committed is never cut.
+lock for flushes (`hermes.storage.log_state`). What was committed is cut only where that is forced.
 """
 
 from collections.abc import Sequence
@@ -152,7 +152,7 @@ class LogReplica:
             text = f"{self._state.name} is of the format {self._state.format.name}"
             raise StorageError(f"{text}: where its messages lie is for their sizes to say")
 
-    def cut_to(self, offset: int, now_ms: int) -> RecoveryReport:
+    def cut_to(self, offset: int, now_ms: int, *, is_forced: bool = False) -> RecoveryReport:
         """Let the log end at an offset; what remains is on disk before this returns. Blocks.
 
         Appends are refused meanwhile. A stop on the way leaves a log that ends there, or later.
@@ -160,6 +160,8 @@ class LogReplica:
         Args:
             offset: from the high watermark to the log's end. Where that is inside of a frame, the
                 log ends before it.
+            is_forced: it may be anywhere from the log's start on: an operator let a replica lead
+                that lacks what was committed.
 
         Returns:
             What remains: its `valid_end` is the log's end now.
@@ -173,7 +175,7 @@ class LogReplica:
         with state.flush_lock:
             state.check_online()
             state.check_directory()
-            return self._opening.cut(offset, now_ms)
+            return self._opening.cut(offset, now_ms, is_forced=is_forced)
 
     def restart_at(self, offset: int) -> None:
         """Let the log begin and end at an offset, without messages. Blocks.

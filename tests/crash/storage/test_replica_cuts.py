@@ -34,9 +34,12 @@ class Life:
         cut, flushed: whether the cut, and the flush after it, have returned.
     """
 
-    def __init__(self, path: Path, files: FileLayer, *, restarts: bool = False) -> None:
+    def __init__(
+        self, path: Path, files: FileLayer, *, restarts: bool = False, is_forced: bool = False
+    ) -> None:
         self.directory = DataDirectory(path, lambda topic: settings(180, format="kafka"), files)
         self.restarts = restarts
+        self.is_forced = is_forced
         self.cut = self.flushed = False
         self.offset = START if restarts else CUT
 
@@ -53,13 +56,13 @@ class Life:
             if number == FLUSHED:
                 log.flush()
             append(log, value, number, 1)
-        log.commit(COMMITTED)
+        log.commit(FLUSHED if self.is_forced else COMMITTED)
 
     def change(self) -> None:
         if self.restarts:
             self.log.replica.restart_at(START)
         else:
-            self.log.replica.cut_to(CUT, NOW_MS)
+            self.log.replica.cut_to(CUT, NOW_MS, is_forced=self.is_forced)
         self.cut = True
 
     def go_on(self) -> None:
@@ -106,14 +109,15 @@ def opened(path: Path) -> Iterator[Log]:
         directory.close()
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["cut", "begun again"])
+@pytest.mark.parametrize("change", ["cut", "cut below the watermark", "begun again"])
 @pytest.mark.parametrize("mode", ["all lost", "some lost", "killed"])
-def test_the_machine_stops_at_every_call(tmp_path: Path, mode: str, restarts: bool) -> None:
+def test_the_machine_stops_at_every_call(tmp_path: Path, mode: str, change: str) -> None:
     for number in count():
         root = tmp_path / str(number)
         (root / "logs").mkdir(parents=True)
         files = ForgetfulFiles(str(root / "logs"))
-        life = Life(root / "logs", files, restarts=restarts)
+        restarts, is_forced = change == "begun again", change == "cut below the watermark"
+        life = Life(root / "logs", files, restarts=restarts, is_forced=is_forced)
         life.begin()
         files.crash_at = len(files.calls) + number
         try:

@@ -141,6 +141,42 @@ def test_what_is_committed_is_not_cut(tmp_path: Path) -> None:
     assert (log.end_offset, log.is_offline) == (10, False)
 
 
+@pytest.mark.parametrize("start", [0, 3])
+def test_what_is_committed_is_cut_where_that_is_forced(tmp_path: Path, start: int) -> None:
+    for offset in range(start, 11):
+        path = tmp_path / f"k-{offset}"
+        log = follower(path)
+        log.commit(7)
+        if start:
+            log.delete_records(start)
+        expected = batches_in(appended(log))[: offset - start]
+        assert log.replica.cut_to(offset, NOW_MS, is_forced=True).valid_end == offset
+        assert (log.earliest, log.end_offset) == (start, offset)
+        assert log.high_watermark == min(7, offset)
+        assert read_batches(log) == expected[: 7 - start]
+        place(log, batch(99), offset, 4)
+        log.flush()
+        log.commit(offset + 1)
+        assert read_batches(log)[:-1] == expected
+        found = read_batches(log)
+        log.close()
+        again, _ = open_kafka_log(path, clean=True)
+        assert read_batches(again) == found
+        again.close()
+        for each in path.glob("*.log"):
+            check_indexes(each)
+
+
+def test_even_a_forced_cut_is_of_what_the_log_has(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    log.commit(7)
+    log.delete_records(3)
+    for offset in (2, 11):
+        with pytest.raises(OffsetOutOfRangeError):
+            log.replica.cut_to(offset, NOW_MS, is_forced=True)
+    assert (log.end_offset, log.high_watermark, log.is_offline) == (10, 7, False)
+
+
 def test_a_cut_takes_what_was_known_of_producers_and_epochs(tmp_path: Path) -> None:
     log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=100)
     log.is_sole_copy = False
