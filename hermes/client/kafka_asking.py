@@ -143,6 +143,8 @@ def _made(module: Any, kind: Any, values: dict[str, Any]) -> Any:
         value = values[each.name]
         if isinstance(value, int) and "Timedelta" in str(each.type):
             value = timedelta(milliseconds=value)
+        if isinstance(value, dict):
+            value = _made(module, each.type, value)
         if isinstance(value, list | tuple):
             value = tuple(_entry(module, str(each.type), entry) for entry in value)
         made[each.name] = value

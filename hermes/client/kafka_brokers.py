@@ -79,7 +79,8 @@ class KafkaBrokers:
         """Ask those again that did not answer: time has passed."""
         self._silent.clear()
 
-    def metadata(self, topics: Sequence[Mapping[str, str]] | None) -> Any:
-        answer = self.ask(self.first, "Metadata", 8, topics=topics, allow_auto_topic_creation=False)
+    def metadata(self, topics: Sequence[Mapping[str, Any]] | None, version: int = 8) -> Any:
+        given = {"topics": topics, "allow_auto_topic_creation": False}
+        answer = self.ask(self.first, "Metadata", version, **given)
         self.ids |= {(each.host, each.port): each.node_id for each in answer.brokers}
         return answer

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from hermes.client.kafka_brokers import Address, KafkaBrokers
 from hermes.errors import ClientError
 from hermes.protocol.record_batches import BatchHeader, next_in
+from hermes.security import ClientSecurity
 
 Place = tuple[str, int]
 
@@ -20,6 +21,7 @@ _DEBUGGING_CONSUMER: Final = -2
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _FETCH_BYTES: Final = 4 << 20
+_WITH_IDS: Final = 12
 _BROKER: Final = 4
 _TOPIC: Final = 2
 _SET: Final = 0
@@ -73,6 +75,12 @@ class Partition(NamedTuple):
 class KafkaReplicas(KafkaBrokers):
     """The copies of partitions in a cluster. All methods raise ClientError."""
 
+    def __init__(
+        self, places: Iterable[Address], timeout_seconds: float, security: ClientSecurity
+    ) -> None:
+        super().__init__(places, timeout_seconds, security)
+        self._topic_ids: dict[str, Any] = {}
+
     def brokers(self) -> dict[int, Broker]:
         """The brokers that are registered."""
         return {
@@ -82,11 +90,12 @@ class KafkaReplicas(KafkaBrokers):
 
     def partitions(self, topics: Sequence[str] = ()) -> list[Partition]:
         """All partitions, or those of some topics, sorted; ClientError if one isn't there."""
-        named = [{"name": each} for each in dict.fromkeys(topics)]
+        named = [{"name": each, "topic_id": None} for each in dict.fromkeys(topics)]
         moves = self._moves()
         found = []
-        for topic in self.metadata(named or None).topics:
+        for topic in self.metadata(named or None, _WITH_IDS).topics:
             _check(topic.error_code, f"topic {topic.name!r}")
+            self._topic_ids[topic.name] = topic.topic_id
             for each in topic.partitions:
                 place = topic.name, each.partition_index
                 adding, removing = moves.get(place, (frozenset(), frozenset()))
@@ -223,6 +232,8 @@ class KafkaReplicas(KafkaBrokers):
         self, broker: Broker, place: Place, offset: int
     ) -> Iterator[tuple[BatchHeader, bytes]]:
         topic, number = place
+        if topic not in self._topic_ids:
+            self.partitions([topic])
         partition = {
             "partition": number,
             "fetch_offset": offset,
@@ -231,12 +242,12 @@ class KafkaReplicas(KafkaBrokers):
         answer = self.ask(
             broker.address,
             "Fetch",
-            12,
-            replica_id=_DEBUGGING_CONSUMER,
+            16,
+            replica_state={"replica_id": _DEBUGGING_CONSUMER},
             max_wait=0,
             min_bytes=0,
             max_bytes=_FETCH_BYTES,
-            topics=[{"topic": topic, "partitions": [partition]}],
+            topics=[{"topic_id": self._topic_ids[topic], "partitions": [partition]}],
         )
         _check(answer.error_code, f"{topic}:{number}")
         (found,) = answer.responses[0].partitions

@@ -48,17 +48,20 @@ def with_copies(
 def onto(broker_id: int, partitions: Sequence[Partition], racks: Mapping[int, str]) -> Plan:
     """Give a broker as many copies as the others have, of those that have the most."""
     load, plan = load_of(partitions), Plan()
-    goal = sum(load.values()) // len(racks)
+    leads = Counter(each.target[0] for each in partitions)
+    goal, goal_leads = (sum(each.values()) // len(racks) for each in (load, leads))
     left = {each.place: each for each in partitions if broker_id not in each.target}
     while load[broker_id] < goal and left:
         chosen = min(left, key=lambda place: _cost(left[place], broker_id, racks, load))
-        donor = _donor(left[chosen], broker_id, racks, load)
+        leading = left[chosen].target[0] if leads[broker_id] < goal_leads else None
+        donor = _donor(left[chosen], broker_id, racks, load, leading)
         target = left.pop(chosen).target
         if donor is None or load[donor] <= goal:
             continue
         plan[chosen] = tuple(broker_id if each == donor else each for each in target)
         load[donor] -= 1
         load[broker_id] += 1
+        leads[broker_id] += donor == target[0]
     return plan
 
 
@@ -116,16 +119,23 @@ def _least_needed(
 
 
 def _donor(
-    partition: Partition, broker_id: int, racks: Mapping[int, str], load: Mapping[int, int]
+    partition: Partition,
+    broker_id: int,
+    racks: Mapping[int, str],
+    load: Mapping[int, int],
+    leading: int | None = None,
 ) -> int | None:
-    """Who gives its copy away, so that there are as many racks as before; None for nobody."""
+    """Who gives its copy away, so that there are as many racks as before; None for nobody.
+
+    `leading`: who leads, where the broker is to lead some, too.
+    """
     known = [racks.get(each) for each in partition.target]
     givers = []
     for each in partition.target:
         after = [racks.get(one) for one in partition.target if one != each] + [racks[broker_id]]
         if len(set(after)) >= len(set(known)):
             givers.append(each)
-    return max(givers, key=lambda each: (load[each], each), default=None)
+    return max(givers, key=lambda each: (load[each], each == leading, each), default=None)
 
 
 def _cost(

@@ -267,6 +267,16 @@ class ClusterTopics:
             found.leadership.check()
         return found
 
+    def any_copy(self, topic: str, number: int) -> Partition:
+        """The same, also where this broker's copy doesn't lead: for those who compare copies."""
+        found = self._topics.get(topic)
+        if found is None or found.state(number) is None:
+            return self.partition(topic, number)
+        copy = self._shared.partitions.get(topic, number)
+        if copy is None:
+            raise NotLeaderError(f"this broker has no copy of {quoted(topic)}-{number}")
+        return copy
+
     def _make(self, topic: ClusterTopic, partition: int) -> Log:
         if topic.format == FORMAT_KAFKA:
             return self._registry.create_numbered(topic.name, partition, topic.id)

@@ -35,7 +35,7 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError, OffsetOutOfRangeError
-from hermes.kafka.apis import APIS, FETCH
+from hermes.kafka.apis import APIS, DEBUGGING_CONSUMER, FETCH
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainFetch
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
@@ -152,17 +152,22 @@ read_plain: Final = partial(core.plain_fetch, Wanted)
 
 
 def fetch(request: Any, call: Call) -> _Answer:
-    return _answer(call, request if type(request) is tuple else _fields_of(request, call.version))
+    if type(request) is tuple:
+        return _answer(call, request)
+    # From version 15 on, in which it makes a request that isn't plain. Others copy partitions.
+    replica = getattr(request, "replica_state", None)
+    is_any = replica is not None and replica.replica_id == DEBUGGING_CONSUMER
+    return _answer(call, _fields_of(request, call.version), is_any=is_any)
 
 
-def _answer(call: Call, fields: tuple[Any, ...]) -> _Answer:
+def _answer(call: Call, fields: tuple[Any, ...], *, is_any: bool = False) -> _Answer:
     wait_ms, min_bytes, max_bytes, level, session_epoch, wanted = fields
     if session_epoch not in _FULL:
         code = Code.FETCH_SESSION_ID_NOT_FOUND
         return FileSend(response_parts(call.version, call.correlation_id, (), code=code))
     if len(wanted) > 1:
         wanted = _once_each(wanted)
-    one = _Fetch(call, wanted, wait_ms, min_bytes, max_bytes, level == _READ_COMMITTED)
+    one = _Fetch(call, wanted, wait_ms, min_bytes, max_bytes, level == _READ_COMMITTED, is_any)
     found = one.read_all()
     return one.judged(found) if isinstance(found, list) else one.judged_later(found)
 
@@ -201,6 +206,7 @@ class _Fetch(CountingWaiter):
 
     __slots__ = (
         "_call",
+        "_find",
         "_is_committed",
         "_is_first",
         "_is_made",
@@ -224,7 +230,10 @@ class _Fetch(CountingWaiter):
         min_bytes: int,
         max_bytes: int,
         is_committed: bool,
+        is_any: bool = False,
     ) -> None:
+        topics = call.server.topics
+        self._find = topics.any_copy if is_any else topics.partition
         self._call = call
         self._shared = call.server.shared
         self._wanted = wanted
@@ -344,7 +353,7 @@ class _Fetch(CountingWaiter):
         topic, number, offset, max_bytes, _ = self._wanted[place]
         found = self._topics[topic]
         assert isinstance(found, ClusterTopic)
-        return LogRead(self._call.server.topics.log(found.name, number), offset, max_bytes, True)
+        return LogRead(self._find(found.name, number).log, offset, max_bytes, True)
 
     def _read(self, place: int, resident: bool) -> Fetched:
         """Read one partition; the first one that has something returns at least one batch.
@@ -360,7 +369,7 @@ class _Fetch(CountingWaiter):
                 found = self._topics[topic] = self._topic(topic)
             if not isinstance(found, ClusterTopic):
                 raise found.with_traceback(None)  # else it would keep a frame for each partition
-            partition = self._call.server.topics.partition(found.name, number)
+            partition = self._find(found.name, number)
             log = partition.log
             if epoch > FIRST_EPOCH or partition.leadership is not None:
                 check_epoch(partition, epoch)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes.errors import HermesError
 from hermes.kafka import legacy
+from hermes.kafka.apis import DEBUGGING_CONSUMER
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch, end_of_epoch
 from hermes.partition.partition import Partition
@@ -59,6 +60,7 @@ async def list_offsets(request: Any, call: Call) -> Any:
     refused: set[tuple[str, int]] = set()
     call.is_large = len(times) > LARGE_ENTRIES
     topics, entry = [], 0
+    is_any = request.replica_id == DEBUGGING_CONSUMER
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
@@ -75,8 +77,8 @@ async def list_offsets(request: Any, call: Call) -> Any:
                 if time_ms < 0 and call.version < _SINCE.get(time_ms, call.version + 1):
                     raise KafkaError(Code.UNSUPPORTED_VERSION, "it asks for a time that is none")
                 epoch = getattr(each, "current_leader_epoch", _NONE)
-                partition = _partition(call, topic.name, number, epoch)
-                if time_ms == _LATEST:
+                partition = _partition(call, topic.name, number, epoch, is_any=is_any)
+                if time_ms == _LATEST and not is_any:
                     _check_end(partition)
                 found = await _offset_for(call, partition.log, time_ms)
             except HermesError as error:
@@ -141,11 +143,17 @@ async def offsets_for_epochs(request: Any, call: Call) -> Any:
     return make.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _partition(call: Call, topic: str, number: int, epoch: int) -> Partition:
-    """Find a partition that the client may ask about, or raise HermesError."""
+def _partition(
+    call: Call, topic: str, number: int, epoch: int, *, is_any: bool = False
+) -> Partition:
+    """Find a partition that the client may ask about, or raise HermesError.
+
+    `is_any`: whether it is looked for on this broker, whoever leads it.
+    """
     if not call.permits_topic(Operation.DESCRIBE, topic):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-    partition = call.server.topics.partition(topic, number)
+    topics = call.server.topics
+    partition = topics.any_copy(topic, number) if is_any else topics.partition(topic, number)
     partition.log.check_readable()
     check_epoch(partition, epoch)
     return partition
