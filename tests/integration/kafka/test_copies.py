@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -128,6 +129,34 @@ def test_a_topic_is_made_grown_and_deleted_as_assigned(trio: Trio, name: str) ->
     assert trio.replicas(name) is None
     while trio.session.children(KAFKA_DELETED):
         pass
+
+
+def test_copies_are_made_on_each_broker_shown_by_it_and_deleted(trio: Trio, name: str) -> None:
+    only(trio.client.create_topics([NewTopic(name, 2, 3)]))
+    only(trio.client.create_partitions([NewPartitions(name, 3)]))
+    producer = Producer({"bootstrap.servers": trio.brokers[0].bootstrap_servers, "log_level": 0})
+    for number in range(3):
+        producer.produce(name, b"kept", partition=number)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+
+    for broker in trio.brokers:
+        with SimpleConsumer(broker.host, broker.port) as consumer:
+            (told,) = consumer.metadata([name]).topics
+        assert (told.holds_records, told.copies, list(told.numbers)) == (True, 3, [0, 1, 2])
+        assert {each.name for each in directories(broker, name)} == {
+            f"{name}-{n}" for n in range(3)
+        }
+
+    only(trio.client.delete_topics([name]))
+    assert trio.replicas(name) is None
+    while any(directories(each, name) for each in trio.brokers):
+        pass
+    while trio.session.children(KAFKA_DELETED):
+        pass
+
+
+def directories(broker: RunningKafka, topic: str) -> list[Path]:
+    return list(broker.log_dir.glob(f"{topic}-*"))
 
 
 @pytest.mark.parametrize(
