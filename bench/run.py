@@ -26,6 +26,7 @@ from bench.measurements import (
     processors,
     rates,
     registry,
+    replication,
     requests,
     security,
     settle,
@@ -77,6 +78,9 @@ _MEASUREMENTS = {
     ),
     "requests": _Measurement(
         requests.measure, "where a small request's instructions go; needs valgrind", in_all=False
+    ),
+    "replication": _Measurement(
+        replication.measure, "topics with three copies, beside Kafka's", in_all=False
     ),
     "mirror": _Measurement(mirror.measure, "a mirror beside a consumer and a producer"),
     "mirror-kafka": _Measurement(

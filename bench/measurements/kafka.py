@@ -25,7 +25,7 @@ from bench.support.servers import HermesBroker
 from bench.support.settings import Settings
 from bench.support.usage import MEGABYTE, resident_bytes
 
-__all__ = ["consume", "measure", "produce"]
+__all__ = ["consume", "end_to_end", "measure", "produce", "quantile"]
 
 _HERMES, _MOCK, _KAFKA = "Hermes", "mock cluster", "Kafka"
 _UNIT = "messages/s"
@@ -218,13 +218,13 @@ def _latencies(brokers: dict[str, Any], count: int) -> list[Row]:
     os.sync()  # what the others have left to the kernel to write would delay who flushes
     taken = {}
     for name, broker in brokers.items():
-        _end_to_end(_kafka_address(broker), "latency-warm", _WARM_UP_MESSAGES)
-        taken[name] = _end_to_end(_kafka_address(broker), "latency", count)
+        end_to_end(_kafka_address(broker), "latency-warm", _WARM_UP_MESSAGES)
+        taken[name] = end_to_end(_kafka_address(broker), "latency", count)
     beside = _KAFKA if _KAFKA in taken else _MOCK
     rows = []
     for label, share in (("p50", 0.5), ("p99", 0.99)):
-        value = _quantile(taken[_HERMES], share)
-        other = _quantile(taken[beside], share) if beside in taken else None
+        value = quantile(taken[_HERMES], share)
+        other = quantile(taken[beside], share) if beside in taken else None
         what = f"end to end at {_RATE}/s, linger.ms=0, {label}"
         if label == "p99":
             rows.append(
@@ -243,7 +243,7 @@ def _latencies(brokers: dict[str, Any], count: int) -> list[Row]:
     return rows
 
 
-def _end_to_end(address: str, topic: str, count: int) -> list[float]:
+def end_to_end(address: str, topic: str, count: int) -> list[float]:
     """Send at a steady pace; how long each message took from when it was due, in ms."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -287,7 +287,7 @@ def _end_to_end(address: str, topic: str, count: int) -> list[float]:
     return latencies
 
 
-def _quantile(values: list[float], share: float) -> float:
+def quantile(values: list[float], share: float) -> float:
     return statistics.quantiles(values, n=1000, method="inclusive")[round(share * 1000) - 1]
 
 

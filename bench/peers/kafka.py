@@ -10,13 +10,20 @@ import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from bench.peers.system import NotInstalled
 from bench.support.processes import Program
 from bench.support.servers import Address, free_port
 
-__all__ = ["KafkaBroker", "MockBroker", "create_topics", "java", "partitions_by_broker"]
+__all__ = [
+    "KafkaBroker",
+    "KafkaPlace",
+    "MockBroker",
+    "create_topics",
+    "java",
+    "partitions_by_broker",
+]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LEADERS_SECONDS = 60.0
@@ -48,45 +55,74 @@ def java(*heap: str) -> list[str]:
     return ["java", *heap, "-server", "-XX:+UseG1GC", quiet, "-cp", f"{_jars()}/*"]
 
 
+class KafkaPlace(NamedTuple):
+    """Where a broker of Kafka listens: for clients, and as a controller."""
+
+    port: int
+    controller_port: int
+
+    @classmethod
+    def free(cls) -> Self:
+        """One that nobody has just now."""
+        return cls(free_port(), free_port())
+
+
 class KafkaBroker(Program):
     """One Kafka 4, broker and controller at once, with its default settings and its default heap.
+
+    It keeps its data when it is started again in its directory.
 
     Attributes:
         address: where it listens.
         version: its version.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Start it and wait until it serves.
+    def __init__(self, directory: Path, places: Sequence[KafkaPlace] = (), number: int = 1) -> None:
+        """Start it; alone, it serves then.
 
         Args:
             directory: its own; the configuration and the data go there.
+            places: of all brokers of its cluster, if there are others; each then serves once most
+                of them run, and its `wait_until_serving` is to be called.
+            number: which of these it is, from 1.
 
         Raises:
             NotInstalled: Kafka or Java is missing.
         """
         self.version = _jars().name.removeprefix("kafka-")
         directory.mkdir(parents=True, exist_ok=True)
-        self.address: Address = ("127.0.0.1", free_port())
-        controller = free_port()
+        is_alone = not places
+        places = places or [KafkaPlace.free()]
+        place, kept = places[number - 1], min(len(places), 3)
+        self.address: Address = ("127.0.0.1", place.port)
+        voters = ",".join(
+            f"{each}@127.0.0.1:{other.controller_port}" for each, other in enumerate(places, 1)
+        )
         (directory / "server.properties").write_text(
-            "process.roles=broker,controller\nnode.id=1\nlog.dirs=data\n"
-            f"controller.quorum.voters=1@127.0.0.1:{controller}\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{self.address[1]},CONTROLLER://127.0.0.1:{controller}\n"
+            f"process.roles=broker,controller\nnode.id={number}\nlog.dirs=data\n"
+            f"controller.quorum.voters={voters}\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{place.port},"
+            f"CONTROLLER://127.0.0.1:{place.controller_port}\n"
             "controller.listener.names=CONTROLLER\n"
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
-            "offsets.topic.num.partitions=1\noffsets.topic.replication.factor=1\n"
+            f"offsets.topic.num.partitions=1\noffsets.topic.replication.factor={kept}\n"
         )
         started = java("-Xmx1G", "-Xms1G")
         storage = ("kafka.tools.StorageTool", "format", "-t", "hermes-beside-KafkaQ")
-        subprocess.run(
-            [*started, *storage, "-c", "server.properties"],
-            cwd=directory,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        if not (directory / "data").exists():
+            subprocess.run(
+                [*started, *storage, "-c", "server.properties"],
+                cwd=directory,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
         command = [*started, "kafka.Kafka", "server.properties"]
         super().__init__("kafka", command, directory=directory)
+        if is_alone:
+            self.wait_until_serving()
+
+    def wait_until_serving(self) -> None:
+        """Wait until it answers, or stop it and say why not."""
         try:
             self.wait_until(self._serves, timeout_seconds=60, what="serving")
         except BaseException:
@@ -139,7 +175,11 @@ class MockBroker(Program):
 
 
 def create_topics(
-    address: Address, names: Sequence[str], partitions: int = 1, **settings: object
+    address: Address,
+    names: Sequence[str],
+    partitions: int = 1,
+    copies: int = 1,
+    **settings: object,
 ) -> None:
     """Create topics, and wait until all their partitions have a leader.
 
@@ -147,6 +187,7 @@ def create_topics(
         address: of Kafka, or of Hermes for Kafka's clients.
         names: the topics'.
         partitions: how many each has.
+        copies: how many there are of each partition.
         settings: of the topics, with underscores.
 
     Raises:
@@ -157,7 +198,7 @@ def create_topics(
 
     config = {name.replace("_", "."): str(value) for name, value in settings.items()}
     asked = admin.create_topics(
-        [NewTopic(name, partitions, 1, config=config) for name in names], request_timeout=120
+        [NewTopic(name, partitions, copies, config=config) for name in names], request_timeout=120
     )
     for outcome in asked.values():
         outcome.result()

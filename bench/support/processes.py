@@ -95,6 +95,11 @@ class Program:
             self._process.kill()
             return self._process.wait()
 
+    def kill(self) -> None:
+        """End it without any warning."""
+        self._process.kill()
+        self._process.wait()
+
     def __enter__(self) -> Self:
         return self
 
