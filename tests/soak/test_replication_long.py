@@ -1,0 +1,64 @@
+"""Replicated topics through kills, pauses, cuts and wiped disks: nothing is lost or changed."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from coordination_servers import KINDS, ServerProcess
+from kafka_loads import JavaLoad, LibrdkafkaLoad, Load
+from replicated_cluster import ReplicatedCluster
+from replicated_faults import FAULTS
+from replicated_rounds import ReplicatedLoad
+from soak import report, seed, times
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("client", ["librdkafka", "java"])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_whatever_befalls_them(
+    coordination_server: Callable[[str], ServerProcess], kind: str, client: str, tmp_path: Path
+) -> None:
+    number, rounds = seed(), times(40)
+    random = Random(f"{number} {kind} {client}")
+    start: Callable[[str], Load] = partial(LibrdkafkaLoad, seed=number)
+    if client == "java":
+        start = partial(JavaLoad, directory=tmp_path)
+    tree = f"{coordination_server(kind).address}/replication-long-{client}"
+    cluster = ReplicatedCluster(tmp_path / "cluster", tree, is_cuttable=True, replica_lag_time="2s")
+    done: Counter[str] = Counter()
+    try:
+        load = ReplicatedLoad(cluster, number, start)
+        try:
+            names = list(FAULTS)
+            weights = [count for _, count in FAULTS.values()]
+            for name in random.choices(names, weights, k=rounds):
+                load.go_on(random.randrange(50, 300))
+                # A disk that is lost must not be the last one that has everything.
+                if name == "wipe" or random.random() < 0.8:
+                    load.wait_until_in_sync()
+                FAULTS[name][0](cluster, load, random)
+                done[name] += 1
+                if random.random() < 0.2:
+                    load.watcher.look_again()
+            messages = load.finish()
+        finally:
+            load.abandon()
+    except BaseException as error:
+        error.add_note(f"seed {number}, after {dict(done)}")
+        raise
+    finally:
+        cluster.close()
+    counts = {name.replace(" ", "_"): done[name] for name in FAULTS}
+    report(
+        "replicated topics",
+        client=client,
+        coordination=kind,
+        seed=number,
+        **counts,
+        messages=messages,
+        lost=0,
+        changed=0,
+    )

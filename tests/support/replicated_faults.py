@@ -1,0 +1,115 @@
+"""What befalls a replicated topic under load: each waits until all of it is well again."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from kafka_loads import PARTITIONS, TOPIC
+from replicated_cluster import Cut, ReplicatedCluster
+from replicated_rounds import ReplicatedLoad
+
+__all__ = ["FAULTS", "Fault"]
+
+Fault = Callable[[ReplicatedCluster, ReplicatedLoad, Random], None]
+
+_CUTS: list[tuple[Cut, ...]] = [
+    ("to it",),
+    ("from it",),
+    ("to it", "from it"),
+    ("from coordination",),
+    ("to it", "from coordination"),
+    ("to it", "from it", "from coordination"),
+]
+
+
+def kill_leader(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """Another leads, and has some time to itself or none."""
+    number = random.randrange(PARTITIONS)
+    leader = load.leader(number)
+    cluster.kill(leader)
+    if random.random() < 0.7:
+        load.leader(number, but=leader)
+        load.go_on(random.randrange(1, 200))
+    cluster.start(leader)
+
+
+def kill_follower(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """Its leaders go on without it."""
+    leader = load.leader(random.randrange(PARTITIONS))
+    follower = random.choice(sorted(cluster.brokers.keys() - {leader}))
+    cluster.kill(follower)
+    load.go_on(random.randrange(1, 200))
+    cluster.start(follower)
+
+
+def kill_all(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """They come back in any order."""
+    numbers = sorted(cluster.brokers)
+    random.shuffle(numbers)
+    for number in numbers:
+        cluster.kill(number)
+    random.shuffle(numbers)
+    for number in numbers:
+        cluster.launch(number)
+
+
+def stop(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """In good order."""
+    number = random.choice(sorted(cluster.brokers))
+    cluster.stop(number)
+    load.go_on(random.randrange(1, 200))
+    cluster.start(number)
+
+
+def pause(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """A leader sleeps until it is one no more, or wakes before that."""
+    number = random.randrange(PARTITIONS)
+    leader = load.leader(number)
+    cluster.pause(leader)
+    try:
+        if random.random() < 0.7:
+            load.leader(number, but=leader)
+            load.go_on(random.randrange(1, 200))
+    finally:
+        cluster.resume(leader)
+
+
+def cut(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """A leader is cut off from others until these have drawn their conclusions, or not so long."""
+    number = random.randrange(PARTITIONS)
+    leader = load.leader(number)
+    ways = random.choice(_CUTS)
+    cluster.cut(leader, *ways)
+    try:
+        if len(ways) > 1 and "from coordination" in ways:
+            load.leader(number, but=leader)
+        elif "from coordination" in ways:
+            load.go_on()
+        elif random.random() < 0.7:
+            cluster.wait_until(
+                lambda: cluster.copies(TOPIC)[number].in_sync == {leader},
+                "followers that are cut off stay in sync",
+            )
+    finally:
+        cluster.heal(leader)
+
+
+def wipe(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """A broker comes back with an empty disk."""
+    number = random.choice(sorted(cluster.brokers))
+    cluster.kill(number)
+    cluster.wipe(number)
+    if random.random() < 0.5:
+        load.go_on(random.randrange(1, 200))
+    cluster.start(number)
+
+
+#: By name, each with how often it happens in a hundred rounds.
+FAULTS: Mapping[str, tuple[Fault, int]] = {
+    "kill leader": (kill_leader, 45),
+    "kill follower": (kill_follower, 8),
+    "kill all": (kill_all, 8),
+    "stop": (stop, 8),
+    "pause": (pause, 14),
+    "cut": (cut, 14),
+    "wipe": (wipe, 3),
+}
