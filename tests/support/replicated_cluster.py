@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,9 @@ from byte_cutter import ByteCutter
 from confluent_kafka.admin import AdminClient, NewTopic
 from hermes_testkit import BrokerProcess
 from server_process import DEADLINE_SECONDS, free_port
+
+from hermes.client.kafka_asking import KafkaAsker
+from hermes.errors import ClientError
 
 __all__ = ["Cut", "PartitionCopies", "ReplicatedCluster"]
 
@@ -77,6 +81,7 @@ class ReplicatedCluster:
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._between: dict[int, _Way] = {}
         self._to_coordination: dict[int, ByteCutter] = {}
+        self._away: set[int] = set()  # who can't say how things are
         self.brokers: dict[int, BrokerProcess] = {}
         try:
             for number in self._ports:
@@ -139,12 +144,14 @@ class ReplicatedCluster:
 
     def kill(self, number: int) -> None:
         """End a broker without any warning."""
+        self._away.add(number)
         self.brokers[number].kill()
         if number in self._between:
             self._between[number].close()
 
     def stop(self, number: int) -> None:
         """Stop a broker in good order."""
+        self._away.add(number)
         assert self.brokers[number].stop() == 0, self.said()
         if number in self._between:
             self._between[number].close()
@@ -152,7 +159,12 @@ class ReplicatedCluster:
     def start(self, number: int) -> None:
         """Start a broker again, with what it has kept."""
         self.launch(number)
+        self.wait_until_ready(number)
+
+    def wait_until_ready(self, number: int) -> None:
+        """Wait until a broker that was launched serves."""
         self.brokers[number].wait_for_line("is ready: Hermes")
+        self._away.discard(number)
 
     def launch(self, number: int) -> None:
         """Start a broker again, and wait for nothing."""
@@ -166,11 +178,13 @@ class ReplicatedCluster:
 
     def pause(self, number: int) -> None:
         """Let a broker do nothing, until `resume`."""
+        self._away.add(number)
         self.brokers[number].process.send_signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
         """Let it go on."""
         self._resume(self.brokers[number])
+        self._away.discard(number)
 
     @staticmethod
     def _resume(broker: BrokerProcess) -> None:
@@ -180,6 +194,7 @@ class ReplicatedCluster:
         """Cut a broker off, until `heal`."""
         for each in ways:
             if each == "from coordination":
+                self._away.add(number)
                 self._to_coordination[number].hold("client", "broker")
             else:
                 self._between[number].cutter.hold("client" if each == "to it" else "broker")
@@ -188,6 +203,7 @@ class ReplicatedCluster:
         """Mend what was cut; what was on its way arrives."""
         self._to_coordination[number].release()
         self._between[number].cutter.release()
+        self._away.discard(number)
 
     # -- topics -----------------------------------------------------------------------------------
 
@@ -204,16 +220,28 @@ class ReplicatedCluster:
         self.wait_until_in_sync(name, partitions, copies)
 
     def live(self) -> set[int]:
-        """The brokers that are there, as one of them says."""
-        return set(self._admin.list_topics(timeout=60).brokers)
+        """The brokers that are there, as one of them says that knows."""
+        return {each.node_id for each in self._metadata([]).brokers}
 
     def copies(self, topic: str) -> dict[int, PartitionCopies]:
         """What is said of a topic's partitions now, by number; none while it isn't known."""
-        found = self._admin.list_topics(topic, timeout=60).topics[topic].partitions
+        (found,) = self._metadata([{"name": topic}]).topics
         return {
-            number: PartitionCopies(each.leader, frozenset(each.replicas), frozenset(each.isrs))
-            for number, each in found.items()
+            each.partition_index: PartitionCopies(
+                each.leader_id, frozenset(each.replica_nodes), frozenset(each.isr_nodes)
+            )
+            for each in found.partitions
         }
+
+    def _metadata(self, topics: list[dict[str, str]]) -> Any:
+        """What a broker says that runs and isn't cut off.
+
+        Raises:
+            ClientError: it doesn't answer now.
+        """
+        number = min(self._ports.keys() - self._away)
+        with KafkaAsker("127.0.0.1", self._ports[number]) as asker:
+            return asker.ask("Metadata", 8, topics=topics)
 
     def leader(self, topic: str, number: int = 0, but: int = -1) -> int:
         """Who leads a partition; waits until somebody does, and somebody else than `but`."""
@@ -242,10 +270,16 @@ class ReplicatedCluster:
     def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
         """Wait for what nothing announces."""
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not is_so():
+        while not _holds(is_so):
             assert time.monotonic() < deadline, f"{otherwise}:\n{self.said()}"
             time.sleep(0.02)  # between two looks
 
     def said(self) -> str:
         """The last lines of each broker."""
         return "".join(line for each in self.brokers.values() for line in each.lines[-40:])
+
+
+def _holds(is_so: Callable[[], bool]) -> bool:
+    with suppress(ClientError):
+        return is_so()
+    return False

@@ -50,6 +50,8 @@ def kill_all(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -
     random.shuffle(numbers)
     for number in numbers:
         cluster.launch(number)
+    for number in numbers:
+        cluster.wait_until_ready(number)
 
 
 def stop(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
