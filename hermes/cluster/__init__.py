@@ -6,6 +6,7 @@ cluster_part       what this broker does about that state
 topic_changes      creates, alters, grows and deletes topics
 replica_placing    which brokers have the copies of new partitions, or why not; placement: chooses
 replica_changes    changes who has copies of partitions, and who leads them
+unclean_elections  has copies lead that may lack messages, where settings allow it
 cluster_value      what all brokers have alike: requested (ACLs, quotas), user_changes
 topic_settings     the same for topics of this broker alone, and broker.yaml read again
 neighbours, advertising

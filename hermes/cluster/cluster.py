@@ -23,6 +23,7 @@ from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
 from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
+from hermes.cluster.unclean_elections import UncleanElections
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.topic import COPY_COUNT, TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners
@@ -115,6 +116,9 @@ class Cluster:
             shared, self.topics, self.changes, self.deletions, self._part
         )
         self.replica_changes = ReplicaChanges(ReplicaPlacing(shared, self.topics), self._part)
+        self._unclean = None
+        if self._part is not None:
+            self._unclean = UncleanElections(shared, self.topics, self.replica_changes, self._part)
         self.producer_ids = ProducerIds(claim, shared.in_thread)
 
     def begin(self, look: Callable[[Collection[str]], Mapping[str, bytes]]) -> None:
@@ -140,6 +144,8 @@ class Cluster:
         if self._part is None:
             return succeed(None)
         self._part.stop()
+        if self._unclean is not None:
+            self._unclean.stop()
         return self._part.cluster.stop()
 
     # -- copies -----------------------------------------------------------------------------------

@@ -393,8 +393,8 @@ class BrokerConfig:
         bool,
         Setting(
             kinds.TRUTH,
-            "Whether a copy that may lack messages leads when no copy in sync is left. What it "
-            "lacks is lost then.",
+            "Whether a copy that may lack messages leads when no copy in sync has been there for "
+            "`replica_lag_time`. What it lacks is lost then.",
             _REPLICATION,
             is_live=True,
         ),
