@@ -3,7 +3,7 @@
 cluster_topics     the topics of the cluster, numbered through; topic_registry: this broker's own
 topic_cluster      their state in coordination; local_partitions: what this broker changes there
 cluster_part       what this broker does about that state
-topic_changes      creates, alters, grows and deletes topics
+topic_changes      creates, alters, grows and deletes topics; deletions, gathering: many at a time
 replica_placing    which brokers have the copies of new partitions, or why not; placement: chooses
 replica_changes    changes who has copies of partitions, and who leads them
 unclean_elections  has copies lead that may lack messages, where settings allow it

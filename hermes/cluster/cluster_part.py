@@ -15,12 +15,14 @@ from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.deletions import Deletions
+from hermes.cluster.gathering import Gathered
 from hermes.cluster.local_partitions import LocalPartitions
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.cluster.topic_settings import SettingChanges
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.kafka_topics import DeletedTopic, TopicNode
+from hermes.coordination.topic_tree import MOST_DELETED
 from hermes.errors import CoordinationUnavailableError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -61,6 +63,7 @@ class ClusterPart:
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleted: Mapping[UUID, DeletedTopic] = {}
         self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
+        self._gone = Gathered[UUID](self._say_gone, MOST_DELETED)  # to be said in the cluster
         self._unused: set[str] = set()  # topics whose settings could not be used
         self._retry: IDelayedCall | None = None
         self._is_stopped = False
@@ -204,12 +207,11 @@ class ClusterPart:
                 # A crash came between the last of its files and what was set for it.
                 shared = self._shared
                 await shared.in_thread(shared.directory.delete_topic, name)
-                await self._changes.forget(name)
+                await self._changes.forget([name])
             for gone in self._deleting[topic_id]:
                 gone.callback(None)
             self._deleting[topic_id] = []
-            broker_id = self._topics.broker_id
-            await self.cluster.do(lambda tree: tree.has_deleted(topic_id, broker_id))
+            await self._gone.add(topic_id)
         except HermesError as error:
             self._log.error(
                 "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
@@ -218,6 +220,11 @@ class ClusterPart:
         finally:
             for gone in self._deleting.pop(topic_id):
                 gone.callback(None)
+
+    async def _say_gone(self, topic_ids: Sequence[UUID]) -> Sequence[None]:
+        broker_id = self._topics.broker_id
+        await self.cluster.do(lambda tree: tree.has_deleted(topic_ids, broker_id))
+        return [None] * len(topic_ids)
 
     async def do(self, name: str) -> None:
         node = self._nodes.get(name)
@@ -269,4 +276,4 @@ class ClusterPart:
     async def _forget(self, name: str) -> None:
         """Drop the settings of a topic that is gone, and that had no partition here."""
         with suppress(HermesError):  # they do no harm
-            await self._changes.forget(name)
+            await self._changes.forget([name])

@@ -1,13 +1,30 @@
-"""Topics are deleted: hidden at once, then their files, in a thread, then what was set for them."""
+"""Topics are deleted: hidden at once, then their files, in a thread, then what was set for them.
+
+Of many, some at a time: whoever waits for messages of all of them hears of these together.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.cluster.gathering import Gathered
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_settings import SettingChanges
-from hermes.errors import BrokerError
+from hermes.errors import BrokerError, StorageError
 from hermes.server.clients import Client
 from hermes.storage import Log
+
+#: How many topics' files are deleted at a time, and for how long: then others may use the names.
+_MOST: Final = 200
+_MOST_SECONDS: Final = 0.5
+
+
+class _Doomed(NamedTuple):
+    topic: str
+    logs: Sequence[Log]
+    client: Client
 
 
 class Deletions:
@@ -16,6 +33,7 @@ class Deletions:
     def __init__(self, shared: Shared, changes: SettingChanges) -> None:
         self._shared = shared
         self._changes = changes
+        self._doomed = Gathered[_Doomed](self._delete, _MOST)
 
     def delete_topic(self, topic: str, client: Client) -> "Deferred[None]":
         """Delete all partitions of a topic that are here; fires when they are gone.
@@ -32,36 +50,62 @@ class Deletions:
         for log in logs:
             shared.flusher.forget(log)
             shared.partitions.forget(log)
+        return self._doomed.add(_Doomed(topic, logs, client))
 
-        async def delete() -> None:
-            await shared.in_thread(shared.directory.delete_topic, topic)
-            await self._changes.forget(topic)
-
-        def ended(result: Failure | None) -> Failure | None:
-            self._ended(topic, logs)
-            if isinstance(result, Failure):
-                shared.lines.error(
-                    "not deleted",
-                    "deleting {topic} for {client} failed: {error}",
-                    topic=topic,
-                    client=client,
-                    error=result.value,
-                )
-            else:
-                shared.lines.info(
-                    "deleted", "deleted topic {topic} for {client}", topic=topic, client=client
-                )
-            return result
-
-        deleted: Deferred[None] = Deferred.fromCoroutine(delete())
-        return deleted.addBoth(ended)
-
-    def _ended(self, topic: str, logs: list[Log]) -> None:
+    async def _delete(self, doomed: Sequence[_Doomed]) -> list[Failure | None]:
         shared = self._shared
-        shared.topics.end_delete(topic)
-        if not shared.topics.exists(topic):
-            shared.metrics.forget(topic)
-        for log in logs:
-            shared.flusher.forget(log)  # whatever was appended until its files were gone
-            shared.partitions.forget(log)
-            shared.waiting.changed(log.topic, log.partition)
+        topics = [each.topic for each in doomed]
+        results: list[Failure | None] = await shared.in_thread(self._delete_files, topics)
+        over = doomed[: len(results)]
+        gone = [each.topic for each, fault in zip(over, results, strict=True) if fault is None]
+        try:
+            await self._changes.forget(gone)
+        except StorageError:
+            failure = Failure()  # type: ignore[no-untyped-call]
+            results = [failure if fault is None else fault for fault in results]
+        finally:
+            self._end(over)
+        for each, fault in zip(over, results, strict=True):
+            self._tell(each, fault)
+        return results
+
+    def _delete_files(self, topics: Sequence[str]) -> list[Failure | None]:
+        """In a thread: what became of each, of the first ones at least."""
+        ends = self._shared.clock.seconds() + _MOST_SECONDS
+        results: list[Failure | None] = []
+        for topic in topics:
+            try:
+                self._shared.directory.delete_topic(topic)
+                results.append(None)
+            except Exception:
+                results.append(Failure())  # type: ignore[no-untyped-call]
+            if self._shared.clock.seconds() >= ends:
+                break
+        return results
+
+    def _end(self, over: Sequence[_Doomed]) -> None:
+        shared = self._shared
+        for topic, logs, _ in over:
+            shared.topics.end_delete(topic)
+            if not shared.topics.exists(topic):
+                shared.metrics.forget(topic)
+            for log in logs:
+                shared.flusher.forget(log)  # whatever was appended until its files were gone
+                shared.partitions.forget(log)
+        # Only now: who waits for many of them fetches all others again.
+        for each in over:
+            for log in each.logs:
+                shared.waiting.changed(log.topic, log.partition)
+
+    def _tell(self, doomed: _Doomed, fault: Failure | None) -> None:
+        if fault is None:
+            text = "deleted topic {topic} for {client}"
+            self._shared.lines.info("deleted", text, topic=doomed.topic, client=doomed.client)
+            return
+        self._shared.lines.error(
+            "not deleted",
+            "deleting {topic} for {client} failed: {error}",
+            topic=doomed.topic,
+            client=doomed.client,
+            error=fault.value,
+        )

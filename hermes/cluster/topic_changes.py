@@ -4,16 +4,18 @@ In a cluster a topic is changed in coordination, in one step. Each broker then d
 has seen that: it makes directories, uses the settings, and deletes files.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from twisted.internet.defer import Deferred
 
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.deletions import Deletions
+from hermes.cluster.gathering import Gathered
 from hermes.cluster.placement import numbered_places, own_places
 from hermes.cluster.replica_placing import (
     DEFAULT,
@@ -27,7 +29,7 @@ from hermes.cluster.topic_settings import SettingChanges
 from hermes.config import parse_topic_settings
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_topics import TopicNode
-from hermes.coordination.topic_tree import TopicTree
+from hermes.coordination.topic_tree import MOST_DELETED
 from hermes.errors import (
     ConfigError,
     CoordinationUnavailableError,
@@ -73,6 +75,7 @@ class TopicChanges:
         self._part = part
         self._placing = ReplicaPlacing(shared, topics)
         self._waiting: frozenset[int] | None = None  # for others than these brokers
+        self._doomed = Gathered[ClusterTopic](self._delete_all, MOST_DELETED)  # in a cluster
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         known = self.known()
         if known is not None:
@@ -262,15 +265,21 @@ class TopicChanges:
             await self._deletions.delete_topic(name, client)
             return
 
-        def delete(tree: TopicTree) -> Any:
-            return tree.delete(name, lambda node: node.id == topic.id)
-
-        if await self._part.cluster.do(delete) is None:
+        deleted = await self._doomed.add(topic)
+        if isinstance(deleted, HermesError):
+            raise deleted
+        if deleted is None:
             raise UnknownTopicError(f"there is no topic {quoted(name)}")
         gone = self._part.deletion(topic.id)
         if gone is not None:
             await gone
         self._log.info("deleted", "deleted topic {topic} for {client}", topic=name, client=client)
+
+    async def _delete_all(self, topics: Sequence[ClusterTopic]) -> Sequence[Any]:
+        assert self._part is not None
+        wanted = {each.name: partial(_is_of, each.id) for each in topics}
+        deleted = await self._part.cluster.do(lambda tree: tree.delete_all(wanted))
+        return [deleted.pop(each.name, None) for each in topics]
 
     def _found(self, name: str) -> ClusterTopic:
         found = self._topics.get(name)
@@ -326,6 +335,10 @@ class TopicChanges:
     def known(self) -> "Deferred[None] | None":
         """Fires when it is known which topics there are; None when it is."""
         return None if self._part is None else self._part.known()
+
+
+def _is_of(topic_id: UUID, node: TopicNode) -> bool:
+    return node.id == topic_id
 
 
 def _altering(name: str, given: Mapping[str, str], reset: Collection[str]) -> AlterTopicRequest:

@@ -8,7 +8,7 @@ One change is made at a time. Whatever is refused has changed nothing. What was 
 is an *entry*: it wins over broker.yaml, and is kept in the data directory.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,11 +79,11 @@ class SettingChanges:
         before, entries = self._settings.config, self._settings.entries
         config = self._with_entry(topic, entry)
         self._topics.check_new(topic, config.topic(topic).partitions)
-        await self._use_entries({**entries, topic: texts}, topic, config)
+        await self._use_entries({**entries, topic: texts}, [topic], config)
         try:
             self._topics.create(topic)
         except HermesError:
-            await self._use_entries(entries, topic, before)
+            await self._use_entries(entries, [topic], before)
             raise
         self._log.info(
             "created",
@@ -106,7 +106,7 @@ class SettingChanges:
     async def _alter(self, request: AlterTopicRequest, client: Client) -> None:
         topic, entries = request.topic, self._settings.entries
         texts, config = self._altered(request)
-        await self._use_entries({**entries, topic: texts}, topic, config)
+        await self._use_entries({**entries, topic: texts}, [topic], config)
         self._log.info(
             "altered",
             "altered topic {topic}: {settings} for {client}",
@@ -133,13 +133,16 @@ class SettingChanges:
         self._topics.check_existing(topic, count, is_wanted=is_counted)
         return texts, config
 
-    async def forget(self, topic: str) -> None:
-        """Drop what was set for a topic that was deleted; StorageError if the disk refuses."""
-        if topic in self._settings.entries or self._one_at_a_time.locked:
+    async def forget(self, topics: Collection[str]) -> None:
+        """Drop what was set for topics that were deleted; StorageError if the disk refuses."""
+        if not self._settings.entries.keys().isdisjoint(topics) or self._one_at_a_time.locked:
             async with self._one_at_a_time:
                 entries = dict(self._settings.entries)
-                if entries.pop(topic, None) is not None:
-                    await self._use_entries(entries, topic, self._with_entry(topic, None))
+                found = [each for each in topics if entries.pop(each, None) is not None]
+                if found:
+                    config = self._settings.config
+                    altered = {k: v for k, v in config.altered.items() if k not in found}
+                    await self._use_entries(entries, found, config.with_altered(altered))
 
     def check_new_topic(self, topic: str, texts: Mapping[str, str]) -> None:
         """Refuse what `create_topic` would refuse, and change nothing."""
@@ -159,7 +162,7 @@ class SettingChanges:
             entries = self._settings.entries
             if entries.get(topic) != texts:
                 config = self._with_entry(topic, parse_topic_settings(texts))
-                await self._use_entries({**entries, topic: dict(texts)}, topic, config)
+                await self._use_entries({**entries, topic: dict(texts)}, [topic], config)
 
         return self._made(lambda: _check_length(texts), use)
 
@@ -187,13 +190,16 @@ class SettingChanges:
             raise ConfigError("retention_policy", error.message) from None
         return changed
 
-    async def _use_entries(self, entries: TopicEntries, topic: str, config: BrokerConfig) -> None:
-        """Put entries on disk, then the settings with them in force; `topic`'s differ."""
+    async def _use_entries(
+        self, entries: TopicEntries, topics: Collection[str], config: BrokerConfig
+    ) -> None:
+        """Put entries on disk, then the settings with them in force; those of `topics` differ."""
         shared = self._shared
         await shared.in_thread(shared.directory.write_entries, entries)
         self._settings.entries = entries
         self._settings.config = replace(config, requested=self._settings.config.requested)
-        self._settings.notify_topic(topic)
+        for topic in topics:
+            self._settings.notify_topic(topic)
 
     # -- broker.yaml ----------------------------------------------------------------------------
 

@@ -47,33 +47,48 @@ class NotedChanges:
         `topic`: the one that it changes; None for none. Raises CoordinationUnavailableError: nobody
         knows whether it was done.
         """
-        # The node last: it may be deleted and made anew, with the same version, but not unless
+        topics = [] if topic is None else [topic]
+        self.carry_out_together([path], lambda found: (decide(found[0]), topics))
+
+    def carry_out_together(
+        self,
+        paths: Sequence[str],
+        decide: Callable[[Sequence[Node | None]], tuple[Sequence[Operation], Sequence[str]]],
+    ) -> None:
+        """Do in one step what `decide` says of some paths' nodes; it names the changed topics, too.
+
+        Raises as `carry_out`.
+        """
+        # The nodes last: one may be deleted and made anew, with the same version, but not unless
         # `changes` gets another one.
-        paths = [path] if topic is None else [KAFKA_CHANGES, RECENT_CHANGES, path]
         results: list[Any] = []
         for attempt in range(_TRIES):
-            *noted, found = self._session.get_all(paths)
-            operations = list(decide(found))
-            if not operations:
+            last, noted, *found = self._session.get_all([KAFKA_CHANGES, RECENT_CHANGES, *paths])
+            decided, topics = decide(found)
+            if not decided:
                 return
-            if topic is not None:
-                operations += _noting(topic, *noted, is_listed=attempt < _LISTED_TRIES)
+            is_listed = attempt < _LISTED_TRIES
+            operations = [*decided, *_noting(topics, last, noted, is_listed=is_listed)]
             results = self._session.transact(partial(_fill, operations))
             if not any(isinstance(each, Exception) for each in results):
                 return
-        raise CoordinationUnavailableError(f"{path}: it can't be changed: {results!r:.200}")
+        raise CoordinationUnavailableError(f"{paths[0]}: it can't be changed: {results!r:.200}")
 
 
 def _noting(
-    name: str, last: Node | None, noted: Node | None, *, is_listed: bool
+    names: Sequence[str], last: Node | None, noted: Node | None, *, is_listed: bool
 ) -> Iterator[Operation]:
-    """Note a change: what is listed must be of the versions that `changes` has in between."""
+    """Note changes: what is listed must be of the versions that `changes` has in between."""
     if last is None or not is_listed:
-        yield "set_data", KAFKA_CHANGES, name.encode()
+        for name in names:
+            yield "set_data", KAFKA_CHANGES, name.encode()
         return
-    value = format_changes(changes_of(last, noted).followed_by(name))
-    yield "set_data", KAFKA_CHANGES, name.encode(), last.version
-    yield ("create" if noted is None else "set_data"), RECENT_CHANGES, value
+    if names:
+        changes = changes_of(last, noted)
+        for name in names:
+            yield "set_data", KAFKA_CHANGES, name.encode(), changes.version
+            changes = changes.followed_by(name)
+        yield ("create" if noted is None else "set_data"), RECENT_CHANGES, format_changes(changes)
 
 
 def changes_of(last: Node, noted: Node | None) -> RecentChanges:

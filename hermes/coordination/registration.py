@@ -323,7 +323,7 @@ class BrokerRegistration:
 
                 try:
                     tree.delete(topic, is_it)
-                    tree.has_deleted(topic_id, self._broker_id)
+                    tree.has_deleted([topic_id], self._broker_id)
                 except InvalidNodeError as fault:
                     _log.warning("left as it is: %s", fault)
             with self._lock:

@@ -62,6 +62,11 @@ class TreeContents(NamedTuple):
     replicas: Mapping[str, TopicReplicas] = MappingProxyType({})
 
 
+#: So many topics are deleted in one step: as many as `recent_changes` can name, and with four
+#: operations each within what the embedded server takes.
+MOST_DELETED: Final = 200
+
+
 class TopicTree:
     """Reads and changes the tree. Blocks; any thread.
 
@@ -231,53 +236,77 @@ class TopicTree:
 
         Returns the node; None if there was none, or none that was wanted.
         """
-        path = topic_node_path(name)
-        deleted: list[TopicNode] = []
+        deleted = self.delete_all({name: wanted}).get(name)
+        if isinstance(deleted, InvalidNodeError):
+            raise deleted
+        return deleted
 
-        def decide(found: Node | None) -> Sequence[Operation]:
+    def delete_all(
+        self, wanted: Mapping[str, Callable[[TopicNode], bool]]
+    ) -> dict[str, TopicNode | InvalidNodeError]:
+        """The same for some topics in one step; at most `MOST_DELETED`.
+
+        Returns the nodes that were deleted, and what can't be understood.
+        """
+        deleted: dict[str, TopicNode | InvalidNodeError] = {}
+
+        def decide(found: Sequence[Node | None]) -> tuple[list[Operation], list[str]]:
             deleted.clear()
-            node = None if found is None else parse_topic(path, found.value)
-            if found is None or node is None or not wanted(node):
-                return ()
-            deleted.append(node)
-            operations: list[Operation] = [("delete", path, found.version)]
-            left = node.brokers - node.gone
-            copies = self._session.get(replicas_path(name))
-            if copies is not None:
-                operations.append(("delete", replicas_path(name), copies.version))
-                left |= parse_replicas(replicas_path(name), copies.value).brokers
-            if left:
-                operations.append(self._deletion(node.id, DeletedTopic(name, node.format, left)))
-            return operations
+            doomed = {}
+            for (name, is_wanted), node in zip(wanted.items(), found, strict=True):
+                try:
+                    topic = None if node is None else parse_topic(topic_node_path(name), node.value)
+                    if node is not None and topic is not None and is_wanted(topic):
+                        doomed[name] = node, topic
+                except InvalidNodeError as error:
+                    deleted[name] = error
+            operations: list[Operation] = []
+            for name, some in self._deletions(doomed).items():
+                if isinstance(some, InvalidNodeError):
+                    deleted[name] = some
+                else:
+                    deleted[name] = doomed[name][1]
+                    operations += some
+            gone = [name for name, node in deleted.items() if isinstance(node, TopicNode)]
+            return operations, gone
 
-        self._changes.carry_out(path, decide, name)
-        return deleted[0] if deleted else None
+        self._changes.carry_out_together([topic_node_path(name) for name in wanted], decide)
+        return deleted
 
-    def _deletion(self, topic_id: UUID, deleted: DeletedTopic) -> Operation:
-        """Note what is to be deleted, beside what is still to be of the same topic."""
+    def _deletions(
+        self, doomed: Mapping[str, tuple[Node, TopicNode]]
+    ) -> dict[str, list[Operation] | InvalidNodeError]:
+        """How to delete topics, and note who has files of each; or what can't be understood."""
+        copies = self._session.get_all([replicas_path(name) for name in doomed])
         # A broker of an earlier version may have put a node that it read before the topic was
-        # deleted in the place of the next one of that name.
-        path = deleted_path(topic_id)
-        found = self._session.get(path)
-        if found is None:
-            return "create", path, format_deleted(deleted)
-        brokers = deleted.brokers | parse_deleted(path, found.value).brokers
-        return "set_data", path, format_deleted(deleted._replace(brokers=brokers)), found.version
+        # deleted in the place of the next one of that name: then more is still to be deleted.
+        noted = self._session.get_all([deleted_path(topic.id) for _, topic in doomed.values()])
+        operations: dict[str, list[Operation] | InvalidNodeError] = {}
+        for (name, (node, topic)), copy, left in zip(doomed.items(), copies, noted, strict=True):
+            try:
+                operations[name] = _deletion(name, node, topic, copy, left)
+            except InvalidNodeError as error:
+                operations[name] = error
+        return operations
 
-    def has_deleted(self, topic_id: UUID, broker_id: int) -> None:
-        """A broker has no more files of a topic that was deleted."""
-        path = deleted_path(topic_id)
+    def has_deleted(self, topic_ids: Sequence[UUID], broker_id: int) -> None:
+        """A broker has no more files of topics that were deleted; of `MOST_DELETED` at most."""
+        paths = list(map(deleted_path, topic_ids))
 
-        def decide(found: Node | None) -> Sequence[Operation]:
-            deleted = None if found is None else parse_deleted(path, found.value)
-            if found is None or deleted is None or broker_id not in deleted.brokers:
-                return ()
-            left = deleted._replace(brokers=deleted.brokers - {broker_id})
-            if left.brokers:
-                return (("set_data", path, format_deleted(left), found.version),)
-            return (("delete", path, found.version),)
+        def decide(found: Sequence[Node | None]) -> tuple[list[Operation], list[str]]:
+            operations: list[Operation] = []
+            for path, node in zip(paths, found, strict=True):
+                deleted = None if node is None else parse_deleted(path, node.value)
+                if node is None or deleted is None or broker_id not in deleted.brokers:
+                    continue
+                left = deleted._replace(brokers=deleted.brokers - {broker_id})
+                if left.brokers:
+                    operations.append(_written(path, format_deleted(left), node))
+                else:
+                    operations.append(("delete", path, node.version))
+            return operations, []
 
-        self._changes.carry_out(path, decide)
+        self._changes.carry_out_together(paths, decide)
 
     def value(self, path: str) -> bytes:
         """What the cluster has in one node; it is watched. b"" where there never was anything."""
@@ -343,6 +372,22 @@ def _written(path: str, value: bytes, found: Node | None) -> Operation:
     if found is None:
         return "create", path, value
     return "set_data", path, value, found.version
+
+
+def _deletion(
+    name: str, node: Node, topic: TopicNode, copies: Node | None, noted: Node | None
+) -> list[Operation]:
+    operations: list[Operation] = [("delete", topic_node_path(name), node.version)]
+    left = topic.brokers - topic.gone
+    if copies is not None:
+        operations.append(("delete", replicas_path(name), copies.version))
+        left |= parse_replicas(replicas_path(name), copies.value).brokers
+    if left:
+        path = deleted_path(topic.id)
+        brokers = left if noted is None else left | parse_deleted(path, noted.value).brokers
+        value = format_deleted(DeletedTopic(name, topic.format, brokers))
+        operations.append(_written(path, value, noted))
+    return operations
 
 
 def _deleted_with_id(path: str, value: bytes) -> tuple[UUID, DeletedTopic]:

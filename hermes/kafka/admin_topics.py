@@ -1,11 +1,14 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: one change after the other, each answered.
+"""CreateTopics, DeleteTopics and CreatePartitions: each change is answered.
 
 Everything is checked as Kafka checks it, with its errors.
 """
 
 from collections import Counter
+from collections.abc import Container
 from typing import Any, Final
 from uuid import UUID
+
+from twisted.internet.defer import Deferred, DeferredList
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.replica_placing import DEFAULT, Assignment, copies_of
@@ -150,29 +153,46 @@ async def delete_topics(request: Any, call: Call) -> Any:
         asked = [(each.name, each.topic_id) for each in request.topics]
     call.is_large = len(asked) > LARGE_ENTRIES
     counts = Counter(asked)
-    results = []
-    for number, (name, topic_id) in enumerate(counts):
+    found: dict[UUID, ClusterTopic] = {}
+    refused: dict[tuple[str | None, UUID | None], HermesError] = {}
+    deletions: list[Deferred[None]] = []  # all of them at once, so that they are done together
+    for number, each in enumerate(counts):
         await call.after_entry(number)
-        code, message, found = Code.NONE, None, None
         try:
-            if counts[name, topic_id] > 1:
+            if counts[each] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
-            found = _to_delete(name, topic_id, call)
-            await call.server.topic_changes.delete(found, call.client)
+            topic = _to_delete(*each, call, found)
+            found[topic.id] = topic
+            delete = call.server.topic_changes.delete(topic, call.client)
+            deletions.append(Deferred.fromCoroutine(delete))
         except HermesError as error:
-            code, message = code_of(error), str(error)
-        shown = name if found is None else found.name
-        shown_id = topic_id if found is None else found.id
+            refused[each] = error
+    ended: list[tuple[bool, Any]] = await DeferredList(deletions, consumeErrors=True)
+    deleted = zip(found.values(), ended, strict=True)
+    results = []
+    for each in counts:
+        (name, topic_id), fault = each, refused.get(each)
+        if fault is None:
+            topic, (is_gone, failure) = next(deleted)
+            name, topic_id = topic.name, topic.id
+            if not is_gone:
+                failure.trap(HermesError)
+                fault = failure.value
         results.append(
             make.DeletableTopicResult(
-                name=shown, topic_id=shown_id, error_code=code, error_message=message
+                name=name,
+                topic_id=topic_id,
+                error_code=Code.NONE if fault is None else code_of(fault),
+                error_message=None if fault is None else str(fault),
             )
         )
     return make.DeleteTopicsResponse(responses=tuple(results))
 
 
-def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> ClusterTopic:
-    """Find a topic that the client may delete; KafkaError if there is none."""
+def _to_delete(
+    name: str | None, topic_id: UUID | None, call: Call, gone: Container[UUID]
+) -> ClusterTopic:
+    """Find a topic that the client may delete; KafkaError if there is none, or it goes already."""
     topics = call.server.topics
     if name is not None and topic_id is not None:
         raise KafkaError(Code.INVALID_REQUEST, "You may not specify both topic name and topic id.")
@@ -180,7 +200,7 @@ def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> ClusterTo
         if not call.permits_topic(Operation.DELETE, name):
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         found = topics.get(name)
-        if found is None:
+        if found is None or found.id in gone:
             raise KafkaError(
                 Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
@@ -188,7 +208,7 @@ def _to_delete(name: str | None, topic_id: UUID | None, call: Call) -> ClusterTo
     if topic_id is None:
         raise KafkaError(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
     found = topics.by_id(topic_id)
-    if found is None or not call.server.shows(call.client, found.name):
+    if found is None or found.id in gone or not call.server.shows(call.client, found.name):
         raise KafkaError(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
     if not call.permits_topic(Operation.DELETE, found.name):
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")

@@ -13,6 +13,7 @@ import pytest
 from hermes.coordination.kafka_topics import (
     KAFKA_CHANGES,
     KAFKA_DELETED,
+    KAFKA_TOPICS,
     NOBODY,
     PRODUCER_IDS,
     DeletedTopic,
@@ -20,7 +21,7 @@ from hermes.coordination.kafka_topics import (
     with_broker_partitions,
 )
 from hermes.coordination.layout import BrokerPartition
-from hermes.coordination.topic_tree import TopicTree
+from hermes.coordination.topic_tree import MOST_DELETED, TopicTree
 from hermes.errors import InvalidNodeError, UnknownTopicError
 from hermes.replication.state import TopicReplicas, first_state
 
@@ -140,16 +141,49 @@ def test_a_deleted_topic_is_remembered_until_all_its_brokers_have_deleted_it(
     assert tree.read().deleted == {node.id: DeletedTopic("clicks", "kafka", frozenset({0, 1, 2}))}
     again = kafka_topic(1)
     assert tree.create("clicks", again)
-    at_once(lambda each, number: each.has_deleted(node.id, number % 2))
+    at_once(lambda each, number: each.has_deleted([node.id], number % 2))
     contents = tree.read()
     assert contents.deleted[node.id].brokers == {2}
     assert contents.topics["clicks"] == again
-    tree.has_deleted(node.id, 2)
-    tree.has_deleted(node.id, 2)
+    tree.has_deleted([node.id], 2)
+    tree.has_deleted([node.id], 2)
     after = tree.read(contents)  # no topic has changed since
     assert after == contents._replace(deleted={})
     assert after.topics is contents.topics
     assert tree.read(after) is after
+
+
+def test_many_topics_are_deleted_in_one_step(trees: list[TopicTree], session: Any) -> None:
+    tree = trees[0]
+    nodes = {f"topic-{number}": kafka_topic(0, 1) for number in range(MOST_DELETED - 1)}
+    copied = kafka_topic(0)
+    for name, node in nodes.items():
+        tree.create(name, node)
+    tree.create("copied", copied, TopicReplicas(copied.id, (first_state((0, 2), {0: 7}),)))
+    tree.create("kept", kafka_topic(0))
+    session.put(f"{KAFKA_TOPICS}/damaged", b"{")
+    followed = tree.read()
+
+    wanted = {name: partial(_is, node) for name, node in {**nodes, "copied": copied}.items()}
+    others = dict.fromkeys(("kept", "damaged", "absent"), lambda node: False)
+    deleted = tree.delete_all(dict([*wanted.items()][:-1]) | others)
+
+    assert isinstance(deleted.pop("damaged"), InvalidNodeError)
+    assert deleted == nodes
+    assert tree.delete_all({"copied": wanted["copied"]}) == {"copied": copied}
+    contents = tree.read(followed)
+    assert contents == tree.read()
+    assert (contents.topics.keys(), contents.replicas) == ({"kept"}, {})
+    assert {each.name for each in contents.deleted.values()} == {*nodes, "copied"}
+    assert contents.deleted[copied.id].brokers == {0, 2}
+    ids = [node.id for node in nodes.values()]
+    for broker in (0, 1):
+        tree.has_deleted(ids, broker)
+    assert tree.read().deleted.keys() == {copied.id}
+
+
+def _is(wanted: TopicNode, found: TopicNode) -> bool:
+    return found == wanted
 
 
 def test_a_0_7_topic_that_all_have_deleted_leaves_nothing(trees: list[TopicTree]) -> None:
