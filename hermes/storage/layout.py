@@ -178,6 +178,8 @@ def remove_unused(path: str, topic: str, files: FileLayer) -> None:
     None of the topic's partitions may be in service.
     """
     for name in files.listdir(path):
+        if not name.startswith(topic):
+            continue
         parsed = parse_partition_directory(name)
         directory = os.path.join(path, name)
         if parsed is None or parsed[0] != topic or not _may_be_log(directory, files):
