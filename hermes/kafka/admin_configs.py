@@ -120,7 +120,7 @@ def _shown(each: ConfigValue, call: Call, has_synonyms: bool, has_docs: bool) ->
     make, row = call.make, each.row
     synonyms: list[tuple[str, str, ConfigSource]] = []
     if has_synonyms:
-        if each.source is ConfigSource.TOPIC:
+        if each.source in (ConfigSource.TOPIC, ConfigSource.DYNAMIC_BROKER):
             synonyms.append((row.name, each.value, each.source))
         value, source = each.default
         if source is not ConfigSource.DEFAULT or row.name not in _WITHOUT_DEFAULT:
