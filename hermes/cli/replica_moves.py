@@ -78,6 +78,18 @@ def move(
         return
     if count is None or place is not None or cancel:
         raise click.UsageError("with --topics goes --replicas, and nothing else")
+    give_copies(replicas, topics, count, as_json=as_json, is_plan=is_plan)
+
+
+def give_copies(
+    replicas: KafkaReplicas,
+    topics: Iterable[str],
+    count: int,
+    *,
+    as_json: bool,
+    is_plan: bool = False,
+) -> None:
+    """Begin to give all partitions of topics so many copies."""
     known = replicas.partitions()
     wanted = set(topics)
     chosen = [each for each in known if each.place[0] in wanted]

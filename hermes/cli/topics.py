@@ -1,7 +1,7 @@
 """`hermes topics`: which topics a broker has and what they hold; create, alter and delete them."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from hermes.cli.options import (
     CommandConnection,
     option_type,
 )
+from hermes.cli.registered_cluster import RegisteredCluster, coordination_of, kafka_places
+from hermes.cli.replica_moves import give_copies
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
     confirm,
@@ -27,6 +29,7 @@ from hermes.cli.terminal import (
     write_table,
 )
 from hermes.client import SimpleConsumer
+from hermes.client.kafka_replicas import KafkaReplicas
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
 from hermes.config.topic import MOST_COPIES
 from hermes.errors import ClientError, TopicExistsError
@@ -122,6 +125,7 @@ def create(
 @JSON_OPTION
 @connection_options
 @_PARTITIONS_OPTION
+@_REPLICAS_OPTION
 @_SET_OPTION
 @click.option(
     "--reset",
@@ -135,6 +139,7 @@ def alter(
     as_json: bool,
     connection: CommandConnection,
     partitions: int | None,
+    replicas: int | None,
     settings: tuple[tuple[str, str], ...],
     reset: tuple[str, ...],
     topics: tuple[str, ...],
@@ -143,14 +148,28 @@ def alter(
 
     What is set wins over broker.yaml until it is reset. Example: hermes topics alter -b localhost
     --set retention_time=7d --reset flush_messages clicks
+
+    --replicas gives partitions more copies, or fewer, while they are served: `hermes replicas wait`
+    tells when that is done.
     """
     given = _given(settings, partitions)
+    if not given and not reset and replicas is None:
+        raise click.UsageError("nothing to alter: give --partitions, --replicas, --set or --reset")
+    if replicas is not None:
+        with closing(_replicas_of(broker, connection)) as cluster:
+            give_copies(cluster, topics, replicas, as_json=as_json)
     if not given and not reset:
-        raise click.UsageError("nothing to alter: give --partitions, --set or --reset")
+        return
     with _connected(broker, connection, "alter a topic") as consumer:
         for topic in dict.fromkeys(topics):
             consumer.alter_topic(topic, given, None if _RESET_ALL in reset else reset)
             write_done("altered", topic, as_json)
+
+
+def _replicas_of(broker: BrokerOption, connection: CommandConnection) -> KafkaReplicas:
+    with closing(RegisteredCluster(coordination_of(broker, connection), connection)) as cluster:
+        places = kafka_places(cluster)
+    return KafkaReplicas(places, connection.timeout_seconds, connection.security)
 
 
 def _given(

@@ -1,5 +1,7 @@
 """Topics with copies on several brokers, as Kafka's clients make, grow, show and delete them."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -29,6 +31,7 @@ from hermes.replication.state import TopicReplicas, parse_replicas
 from hermes.testing import RunningKafka, running_kafka
 
 PATIENCE_SECONDS = 120.0
+_HERMES = str(Path(sys.executable).with_name("hermes"))
 
 
 class Trio(NamedTuple):
@@ -234,6 +237,46 @@ def test_hermes_own_clients_make_copies(trio: Trio, name: str) -> None:
         ):
             with pytest.raises(SettingRefusedError, match=said):
                 consumer.create_topic(f"{name}-refused", settings)
+
+
+def test_a_topic_gets_more_copies_and_fewer_while_it_is_served(trio: Trio, name: str) -> None:
+    broker = trio.brokers[0]
+    only(trio.client.create_topics([NewTopic(name, 1, replica_assignment=[[0]])]))
+    produce(trio, name, b"first")
+
+    def altered(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [_HERMES, "topics", "alter", "-b", broker.address, *arguments, name]
+        return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+    more = altered("--replicas", "3", "--set", "min_insync_replicas=3")
+    assert (more.returncode, more.stderr) == (0, "")
+    assert more.stdout.splitlines()[0].startswith(f"moves {name}:0 from 0 to 0,")
+    while in_sync(trio, name) != {0, 1, 2}:
+        produce(trio, name, b"while it gets them")
+    produce(trio, name, b"on all three")
+
+    assert altered("--replicas", "4").stderr == (
+        "hermes: there can't be 4 copies on 3 brokers: add brokers first\n"
+    )
+    assert altered("--replicas", "1").returncode == 0
+    while len(copies(trio, name)[0]) > 1:
+        produce(trio, name, b"while it loses them")
+    while sum(bool(directories(each, name)) for each in trio.brokers) > 1:
+        pass
+    produce(trio, name, b"alone again")
+
+
+def produce(trio: Trio, topic: str, value: bytes) -> None:
+    """Produce with all acknowledgements."""
+    producer = Producer({"bootstrap.servers": trio.brokers[1].bootstrap_servers, "log_level": 0})
+    failed: list[Any] = []
+    producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert failed == [None]
+
+
+def in_sync(trio: Trio, topic: str) -> set[int]:
+    return set(trio.client.list_topics(topic, timeout=60).topics[topic].partitions[0].isrs)
 
 
 def test_a_declared_topic_waits_for_as_many_brokers_as_it_has_copies() -> None:
