@@ -35,13 +35,21 @@ class Append(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Let the log end at an offset, on the disk; then follow anew."""
+    """Let the log end at an offset, on the disk; then follow anew.
+
+    `is_forced`: what was committed may go, since an unclean election came after it.
+    """
 
     offset: int
+    is_forced: bool = False
 
 
 class Restart(NamedTuple):
-    """Let the log begin and end at an offset, without batches; then follow anew."""
+    """Let the log begin and end at an offset, without batches; then follow anew.
+
+    The offset is before the log's end where an unclean election left nothing in common: then the
+    log is deleted, and another one begins.
+    """
 
     offset: int
 
@@ -63,10 +71,17 @@ class Following:
 
     Args:
         tokens: numbers that no fetch of this broker's had before.
+        unclean_epoch: see `PartitionState`.
     """
 
     def __init__(
-        self, broker_id: int, life: int, leader: int, epoch: int, tokens: Iterator[int]
+        self,
+        broker_id: int,
+        life: int,
+        leader: int,
+        epoch: int,
+        tokens: Iterator[int],
+        unclean_epoch: int = -1,
     ) -> None:
         self.broker_id = broker_id
         self.life = life
@@ -75,12 +90,15 @@ class Following:
         self._tokens = tokens
         self._doing = _Doing.IDLE
         self._token = -1
+        self._unclean_epoch = unclean_epoch
+        self._last_epoch = -1
 
     def fetch(self, ends: LogEnds, last_epoch: int, high_watermark: int) -> ReplicaFetch | None:
         """Begin the next fetch; None while one is under way, or not all is on this disk."""
         if self._doing is not _Doing.IDLE or ends.flushed_end < ends.end:
             return None
         self._doing, self._token = _Doing.FETCHING, next(self._tokens)
+        self._last_epoch = last_epoch
         return ReplicaFetch(
             self.broker_id,
             self.life,
@@ -113,12 +131,16 @@ class Following:
 
     def _parted(self, answer: Diverging, ends: LogEnds, epochs: LogEpochs) -> Cut | Restart:
         """Where histories part: after the last epoch that both have, where it ends first."""
+        is_forced = self._last_epoch < self._unclean_epoch
         if answer.epoch < 0:
             # All that the leader has is later than all that is here.
-            return Cut(answer.start) if ends.start <= answer.start < ends.end else Cut(ends.start)
-        epoch, end = epochs.end_of_epoch(answer.epoch)
-        shared = min(answer.end, end) if epoch >= 0 else ends.start
-        return Cut(min(max(shared, ends.start), ends.end))
+            shared = answer.start if answer.start < ends.end else ends.start
+        else:
+            epoch, end = epochs.end_of_epoch(answer.epoch)
+            shared = min(answer.end, end) if epoch >= 0 else ends.start
+        if is_forced and shared < ends.start:
+            return Restart(answer.start)
+        return Cut(min(max(shared, ends.start), ends.end), is_forced)
 
     def written(self) -> None:
         """What came is in the log, or couldn't be appended."""

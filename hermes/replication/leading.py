@@ -7,6 +7,7 @@ in an earlier epoch, says what a copy has now.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from hermes.protocol.kafka_errors import Code
@@ -46,6 +47,7 @@ class Progress:
         fetched_at: when it last said so.
         caught_up_at: when it last had all that the leader had.
         leader_end: where the leader's log ended at its last fetch.
+        follows_since: it followed this leader at that time, or later, for certain.
     """
 
     life: int
@@ -53,6 +55,7 @@ class Progress:
     fetched_at: float
     caught_up_at: float
     leader_end: int
+    follows_since: float = -inf
 
 
 class Leading:
@@ -116,10 +119,13 @@ class Leading:
             return Code.NOT_LEADER_OR_FOLLOWER
         return None if fetch.life == life else Code.STALE_BROKER_EPOCH
 
-    def fetched(self, fetch: ReplicaFetch, end: int, now: float) -> None:
+    def fetched(self, fetch: ReplicaFetch, end: int, now: float, answered_at: float = -inf) -> None:
         """Count what a follower has: it may fetch, and it asks for what comes after that.
 
-        `end`: where the leader's log ends.
+        Args:
+            end: where the leader's log ends.
+            answered_at: when the fetch before it was answered, in this epoch and on the same
+                connection: this one was sent after that.
         """
         known = self.followers.get(fetch.broker_id)
         if known is None or known.life != fetch.life:
@@ -131,6 +137,7 @@ class Leading:
             known.caught_up_at = max(known.caught_up_at, known.fetched_at)
         known.end = max(known.end, fetch.offset)
         known.fetched_at, known.leader_end = now, end
+        known.follows_since = max(known.follows_since, answered_at)
 
     def heard_at(self, follower: int) -> float:
         """When a follower last fetched in this epoch; else when that began."""
@@ -257,4 +264,15 @@ class Leading:
             each in self.followers
             and now - self.followers[each].fetched_at <= self.settings.trust_seconds
             for each in others
+        )
+
+    def led_at(self, time: float) -> bool:
+        """Whether nobody else had become leader at a time: followers' fetches say so, no lease.
+
+        A producer is told that it is out of step only once this is so of when it asked: it begins a
+        new epoch for that, and who has a successor already would have it write twice.
+        """
+        others = self.largest_isr - {self.broker_id}
+        return all(
+            each in self.followers and self.followers[each].follows_since >= time for each in others
         )

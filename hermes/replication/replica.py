@@ -310,7 +310,12 @@ class Replica:
             self.following = None
         elif known is None or (known.leader, known.epoch) != (state.leader, state.epoch):
             self.following = Following(
-                self.broker_id, life, state.leader, state.epoch, self._tokens
+                self.broker_id,
+                life,
+                state.leader,
+                state.epoch,
+                self._tokens,
+                state.unclean_epoch,
             )
 
     def _close_epoch(self) -> None:
@@ -329,7 +334,7 @@ class Replica:
         if self.role is Role.LEAVING:
             return None
         if self.is_whole is False:
-            return self._forfeit(state)
+            return self._forfeit(state, life)
         if self._wants_out and self._hand_over is None:
             return self._leave(state)
         if self.leading is not None:
@@ -347,7 +352,11 @@ class Replica:
         due_at = self._electing.due_at(state, self.lives, self._refusals, now)
         return due_at is not None and due_at <= now
 
-    def _forfeit(self, state: PartitionState) -> Change | None:
+    def _forfeit(self, state: PartitionState, life: int) -> Change | None:
+        me = self.broker_id
+        if state.is_led_by(me, life) and self._spent_epoch < state.unclean_epoch == state.epoch:
+            # An operator wants what is left of it.
+            return Change("forfeit", _of(state, lambda found: led_by(found, me, life)))
         if not _is_possible(forfeited, state, self.broker_id):
             return None
         return Change("forfeit", lambda found: forfeited(found, self.broker_id))

@@ -6,6 +6,8 @@
       {"replicas": [1,2,3], "leader": 1, "life": "<session>", "epoch": 7, "isr": [1,2,3],
        "adding": [], "removing": []}, ...]}
 
+`unclean` stands there, too, where there ever was such an election: the epoch that it began.
+
 Each change takes the state that was read and gives the next one, or raises `WrongStateError`: what
 it needs isn't so, and nothing is to be written. Whatever they give keeps these:
 
@@ -31,7 +33,9 @@ NOBODY: Final = -1
 NO_LIFE: Final = 0
 
 _TOPIC_KEYS: Final = frozenset({"id", "partitions"})
-_KEYS: Final = frozenset({"replicas", "leader", "life", "epoch", "isr", "adding", "removing"})
+_KEYS: Final = frozenset(
+    {"replicas", "leader", "life", "epoch", "isr", "adding", "removing", "unclean"}
+)
 _MOST_REPLICAS: Final = 100
 
 
@@ -47,6 +51,8 @@ class PartitionState:
         isr: the in-sync replicas.
         adding, removing: of a move under way the brokers that get and lose copies.
         others: what a later version has written beside that; kept.
+        unclean_epoch: the last one that began with an unclean election; -1 for none. What copies
+            have of earlier epochs may be lost by that, committed or not.
     """
 
     replicas: tuple[int, ...]
@@ -57,6 +63,7 @@ class PartitionState:
     adding: frozenset[int] = frozenset()
     removing: frozenset[int] = frozenset()
     others: Mapping[str, Any] = field(default_factory=dict)
+    unclean_epoch: int = -1
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -100,9 +107,8 @@ def unclean(state: PartitionState, broker_id: int, life: int) -> PartitionState:
     """Let a replica lead which may lack what was committed, since an operator wants that."""
     if broker_id not in state.replicas:
         raise WrongStateError(f"broker {broker_id} has no copy")
-    return replace(
-        state, leader=broker_id, life=life, epoch=state.epoch + 1, isr=frozenset({broker_id})
-    )
+    epoch, isr = state.epoch + 1, frozenset({broker_id})
+    return replace(state, leader=broker_id, life=life, epoch=epoch, isr=isr, unclean_epoch=epoch)
 
 
 # -- in sync or not -----------------------------------------------------------------------------
@@ -273,8 +279,10 @@ def format_replicas(node: TopicReplicas) -> bytes:
 
 
 def _shown(state: PartitionState) -> dict[str, Any]:
+    unclean = {} if state.unclean_epoch < 0 else {"unclean": state.unclean_epoch}
     return {
         **state.others,
+        **unclean,
         "replicas": state.replicas,
         "leader": state.leader,
         "life": f"{state.life:x}",
@@ -302,7 +310,7 @@ def parse_replicas(path: str, value: bytes) -> TopicReplicas:
 
 
 def _parsed(read: Mapping[str, Any]) -> PartitionState:
-    leader, epoch = _whole((read["leader"], read["epoch"]))
+    leader, epoch, unclean_epoch = _whole((read["leader"], read["epoch"], read.get("unclean", -1)))
     isr, adding, removing = (
         frozenset(_whole(read.get(key, ()))) for key in ("isr", "adding", "removing")
     )
@@ -315,6 +323,7 @@ def _parsed(read: Mapping[str, Any]) -> PartitionState:
         adding,
         removing,
         _beside(read, _KEYS),
+        unclean_epoch,
     )
     replicas = set(state.replicas)
     if not 0 < len(replicas) == len(state.replicas) <= _MOST_REPLICAS:

@@ -453,7 +453,8 @@ class Copy:
         """In a thread."""
         try:
             if isinstance(command, Cut):
-                self._log.replica.cut_to(command.offset, self._around.now_ms())
+                now_ms, is_forced = self._around.now_ms(), command.is_forced
+                self._log.replica.cut_to(command.offset, now_ms, is_forced=is_forced)
             else:
                 self._log.replica.restart_at(command.offset)
         except StorageError as error:

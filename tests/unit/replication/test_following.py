@@ -105,6 +105,28 @@ def test_a_log_is_cut_where_both_have_the_last_epoch_in_common(
     assert take(begun(), answer) == command
 
 
+@pytest.mark.parametrize(
+    ("last_epoch", "answer", "command"),
+    [
+        (5, Diverging(4, 12, 0), Cut(12, is_forced=True)),
+        (6, Diverging(4, 12, 0), Cut(12)),
+        (5, Diverging(4, 12, 11), Cut(12, is_forced=True)),
+        # Nothing that is here is there: the leader ends before it, or has other messages for all.
+        (5, Diverging(4, 9, 3), Restart(3)),
+        (5, Diverging(-1, -1, 3), Restart(3)),
+        (-1, Diverging(-1, -1, 3), Restart(3)),
+        (6, Diverging(-1, -1, 3), Cut(10)),
+    ],
+)
+def test_after_an_unclean_election_also_what_was_committed_is_cut(
+    last_epoch: int, answer: Answer, command: object
+) -> None:
+    ends = LogEnds(10, 20, 20)
+    follower = Following(3, 33, leader=1, epoch=7, tokens=count(100), unclean_epoch=6)
+    assert follower.fetch(ends, last_epoch, 18) is not None
+    assert follower.answered(100, answer, ends, Epochs()) == command
+
+
 # -- what comes -----------------------------------------------------------------------------------
 
 

@@ -247,3 +247,18 @@ def test_a_leader_is_confirmed_by_its_lease_or_by_all_who_could_lead_instead() -
     assert alone.is_confirmed(1000, has_lease=False)
     alone.proposed({1, 2})
     assert not alone.is_confirmed(1000, has_lease=False), "another may be in sync by now"
+
+
+def test_it_led_at_a_time_where_all_who_could_have_followed_it_since() -> None:
+    leader = leading()
+    has(leader, 2, 20, now=101)
+    has(leader, 3, 20, now=102)
+    assert not leader.led_at(100), "these fetches may have been sent before"
+    leader.fetched(fetch(2, 20), 20, 103, answered_at=101.5)
+    assert not leader.led_at(100)
+    leader.fetched(fetch(3, 20), 20, 103, answered_at=102.5)
+    assert leader.led_at(101.5)
+    assert not leader.led_at(102)
+    has(leader, 2, 20, now=104)
+    assert leader.led_at(101.5), "on another connection"
+    assert leading(replace(STATE, isr=frozenset({1}))).led_at(1000)

@@ -23,7 +23,15 @@ from hermes.replication.replica import (
     Replica,
     Role,
 )
-from hermes.replication.state import NOBODY, PartitionState, forfeited, handed_over, led_by, left
+from hermes.replication.state import (
+    NOBODY,
+    PartitionState,
+    forfeited,
+    handed_over,
+    led_by,
+    left,
+    unclean,
+)
 
 LED = PartitionState((1, 2), 1, 11, 7, frozenset({1, 2}))
 FOLLOWED = replace(LED, leader=2, life=22)
@@ -157,6 +165,18 @@ def test_the_last_copy_that_is_not_whole_waits_for_an_operator() -> None:
     played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
     assert played.due() == []
     assert played.replica.role is Role.OFFLINE
+
+
+def test_an_operator_lets_a_copy_lead_that_is_not_whole_once() -> None:
+    played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
+    played.learn(unclean(played.state, 1, 12))
+    assert played.due() == [], "in another life: it may have lost more"
+    played.learn(unclean(played.state, 1, 11))
+    after = played.carry_out(played.only(Change))
+    assert after.epoch == after.unclean_epoch + 1
+    assert played.only(BeginEpoch).epoch == after.epoch
+    played.replica.lost(is_whole=False)
+    assert [each for each in played.due() if isinstance(each, Change)] == []
 
 
 def test_while_its_log_is_cut_it_leads_nothing() -> None:

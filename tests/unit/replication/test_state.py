@@ -87,7 +87,10 @@ def test_who_is_not_in_sync_never_leads_but_by_an_unclean_election() -> None:
         led_by(state, 3, 5)
     with pytest.raises(WrongStateError, match="has no copy"):
         unclean(state, 4, 5)
-    assert unclean(state, 3, 5) == PartitionState((1, 2, 3), 3, 5, 8, frozenset({3}))
+    after = unclean(state, 3, 5)
+    assert after == PartitionState((1, 2, 3), 3, 5, 8, frozenset({3}), unclean_epoch=8)
+    node = TopicReplicas(UUID(int=1), (led_by(after, 3, 6), STATE))
+    assert parse_replicas(PATH, format_replicas(node)) == node, "it is remembered"
 
 
 def test_only_the_leader_changes_who_else_is_in_sync() -> None:
