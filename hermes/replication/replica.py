@@ -271,23 +271,30 @@ class Replica:
                 commands.append(Fetch(self.following.leader, fetch))
         return commands
 
-    def _event(self) -> Event:
+    def _event(self, last_epoch: int) -> Event:
         state = self.state
         if self._is_dismissed or (state is not None and self.broker_id not in state.replicas):
             return Event.DISMISSED
         has_log = self._is_in_service and self.is_whole and not self._is_being_cut
         if state is None or self.life is None or not has_log:
             return Event.LOST
-        is_elected = state.is_led_by(self.broker_id, self.life) and self._may_append_in(state)
+        is_elected = state.is_led_by(self.broker_id, self.life) and self._may_append_in(
+            state, last_epoch
+        )
         return Event.ELECTED if is_elected else Event.OVERRULED
 
-    def _may_append_in(self, state: PartitionState) -> bool:
-        """Whether it isn't an epoch whose unflushed tail this log may have lost."""
-        return state.epoch > self._spent_epoch
+    def _may_append_in(self, state: PartitionState, last_epoch: int) -> bool:
+        """Whether it isn't an epoch whose unflushed tail this log may have lost.
+
+        Nor one that is over in the log: a Kafka has written it, and whoever named this broker
+        leader of what was a single copy didn't know.
+        """
+        is_later = self.leading is not None or state.epoch > last_epoch
+        return is_later and state.epoch > self._spent_epoch
 
     def _play(self, facts: LogFacts, now: float, commands: list[Command]) -> None:
         """Take the part that the node and the log leave to this broker."""
-        state, self.role = self.state, TRANSITIONS[self.role, self._event()]
+        state, self.role = self.state, TRANSITIONS[self.role, self._event(facts.last_epoch)]
         if self.leading is not None and (
             self.role is not Role.LEADING or state is None or self.leading.epoch != state.epoch
         ):

@@ -138,6 +138,19 @@ def test_a_log_that_was_out_of_service_leads_no_epoch_that_it_had_led() -> None:
     assert played.due() == [BeginEpoch(8)]
 
 
+def test_no_epoch_is_led_that_is_over_in_the_log() -> None:
+    """A single copy that a Kafka has written gets others: whoever made its state couldn't know."""
+    played = Played(replace(LED, epoch=4))
+    assert played.replica.role is Role.OFFLINE
+    assert played.carry_out(played.only(Change)).epoch == 5, "in which the log's last batch is"
+    assert played.replica.role is Role.FOLLOWING
+    assert played.carry_out(played.only(Change)).epoch == 6
+    assert played.due() == [BeginEpoch(6)]
+    later = FACTS._replace(last_epoch=6)
+    assert played.due(later) == [], "what it appends itself doesn't end it"
+    assert played.replica.role is Role.LEADING
+
+
 def test_who_is_out_of_service_leaves_if_it_can() -> None:
     played = Played(LED)
     played.due()
