@@ -321,9 +321,6 @@ class Copies:
         return self.shared.config.topic(topic).is_compacted
 
     def ask(self, copy: Copy, leader: int, fetch: ReplicaFetch) -> None:
-        for link in self._links.values():
-            if link.leader != leader:
-                link.ask_no_more(copy)
         self._link(leader).ask(copy, fetch)
 
     def ask_no_more(self, copy: Copy) -> None:

@@ -131,6 +131,7 @@ class Copy:
         self._log: Log = None  # type: ignore[assignment]
         self._opening = -1
         self._is_full = False
+        self._followed: Following | None = None  # in which a fetch is under way
         self._writing: Following | None = None
         self._told_watermark = self._told_start = 0
         self._is_turning = self._must_turn = self._is_flushing = self._is_leaving = False
@@ -252,7 +253,12 @@ class Copy:
             return
         self._watch(log)
         facts = LogFacts(self._ends(), log.replica.epoch_before_end(), log.high_watermark)
-        for command in replica.due(facts, self._around.now()):
+        commands = replica.due(facts, self._around.now())
+        if self._followed is not None and replica.following is not self._followed:
+            # Whoever led must not take this broker for its follower any longer.
+            self._followed = None
+            self._around.ask_no_more(self)
+        for command in commands:
             self._carry_out(command)
         self.advance()
         if replica.role is Role.FOLLOWING and log.flushed_end < log.end_offset:
@@ -289,6 +295,7 @@ class Copy:
                 "leads", "{copy} is led here, in epoch {epoch}", copy=self.name, epoch=command.epoch
             )
         elif isinstance(command, Fetch):
+            self._followed = self.replica.following
             self._around.ask(self, command.to, command.fetch)
         else:
             self._around.change(self, command)
