@@ -18,7 +18,7 @@ from bench.measurements.kafka import end_to_end, produce, quantile
 from bench.peers.kafka import create_topics
 from bench.peers.system import NotInstalled
 from bench.support.clusters import Cluster, HermesCluster, KafkaCluster
-from bench.support.load import make_payloads
+from bench.support.load import MESSAGE_BYTES, make_payloads
 from bench.support.report import Row, bound_row, ratio_row, skipped_row
 from bench.support.servers import ZooKeeper
 from bench.support.settings import Settings
@@ -81,6 +81,8 @@ def _throughput(sides: dict[str, Cluster], rounds: int, count: int) -> list[Row]
             _make_topic(name, cluster, topic)
             before = cluster.cpu_seconds()
             rate = produce(cluster.bootstrap, topic, payloads, count)
+            if name != _ALONE and cluster.least_stored_bytes(topic) < count * MESSAGE_BYTES:
+                raise RuntimeError(f"{name} has acknowledged what isn't in all copies")
             if number:  # the first one warms up
                 rates[name].append(rate)
                 taken[name].append((cluster.cpu_seconds() - before) * 1e6 / count)

@@ -40,6 +40,10 @@ class Cluster(ABC):
         """Start a broker."""
 
     @abstractmethod
+    def _log_dir(self, number: int) -> Path:
+        """Where a broker's partitions lie."""
+
+    @abstractmethod
     def _started(self, broker: Any) -> None:
         """Wait until it serves."""
 
@@ -82,6 +86,15 @@ class Cluster(ABC):
         """Who leads the topic's only partition; -1 for nobody."""
         found: int = self._partition(topic).leader
         return found
+
+    def least_stored_bytes(self, topic: str) -> int:
+        """How large the smallest copy of the topic's only partition is."""
+        return min(
+            sum(
+                each.stat().st_size for each in (self._log_dir(number) / f"{topic}-0").glob("*.log")
+            )
+            for number in self._numbers
+        )
 
     def wait_until_in_sync(self, topic: str) -> None:
         """Wait until each broker has all of the topic's only partition."""
@@ -127,6 +140,9 @@ class HermesCluster(Cluster):
             **self._settings,
         )
 
+    def _log_dir(self, number: int) -> Path:
+        return self._directory / f"hermes-{number}" / "logs"
+
     def _started(self, broker: Any) -> None:
         """It was, when it was made."""
 
@@ -141,6 +157,9 @@ class KafkaCluster(Cluster):
 
     def _start(self, number: int) -> Program:
         return KafkaBroker(self._directory / f"kafka-{number}", self._places, number)
+
+    def _log_dir(self, number: int) -> Path:
+        return self._directory / f"kafka-{number}" / "data"
 
     def _started(self, broker: Any) -> None:
         broker.wait_until_serving()

@@ -160,7 +160,13 @@ def test_too_few_copies_take_nothing_and_lose_nothing(start_cluster: StartCluste
 def _told(cluster: ReplicatedCluster, number: int) -> int | None:
     """What a producer that tries once is told of a message; None: it is acknowledged."""
     producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "retries": 0, "linger.ms": 0, "log_level": 0}
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "retries": 0,
+            "request.timeout.ms": 1000,
+            "linger.ms": 0,
+            "log_level": 0,
+        }
     )
     told: list[int | None] = []
     producer.produce(
