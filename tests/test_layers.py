@@ -64,8 +64,8 @@ ROOMS = {
     "aio": "client coordination errors forks keywords listening protocol security",
     "spark": "audit avro client config coordination errors extras interfaces metrics plugins "
     "protocol quoting regex schemas security",
-    "console": "__init__ audit avro client config coordination errors interfaces plugins protocol "
-    "quoting schemas security web",
+    "console": "__init__ audit avro backoff client config coordination errors interfaces plugins "
+    "protocol quoting schemas security web",
     "mirror": "_version audit client config coordination errors interfaces metrics plugins "
     "protocol quoting security web",
     "registry": "_version avro backoff client config coordination errors limited_log listening "

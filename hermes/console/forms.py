@@ -54,3 +54,18 @@ def typed_number(request: PageRequest, name: str, least: int, most: int) -> int 
     if not is_number or not least <= int(text) <= most:
         raise FieldError(name, f"Expected a whole number from {least:,} to {most:,}.")
     return int(text)
+
+
+def parse_places(text: str) -> dict[str, int]:
+    """Parse `0-0:123,0-1:456`. Raises InputError for anything else."""
+    places: dict[str, int] = {}
+    for each in text.split(",") if text else ():
+        name, _, digits = each.partition(":")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            raise InputError("at: expected BROKER-PARTITION:OFFSET,...")
+        places[name] = int(digits)
+    return places
+
+
+def format_places(places: dict[str, int]) -> str:
+    return ",".join(f"{name}:{offset}" for name, offset in places.items())

@@ -15,7 +15,6 @@ from hermes.console.messages import (
     UnreadableRange,
     newest_first,
 )
-from hermes.console.page_request import InputError
 from hermes.console.partition_search import PartitionSearch
 from hermes.console.payload_display import ValueReader
 from hermes.console.topic_views import PartitionRow, TopicView
@@ -38,21 +37,6 @@ class TailUpdate:
     places: dict[str, int]
     skipped_bytes: int
     errors: tuple[str, ...]
-
-
-def parse_places(text: str) -> dict[str, int]:
-    """Parse `0-0:123,0-1:456`. Raises InputError for anything else."""
-    places: dict[str, int] = {}
-    for each in text.split(",") if text else ():
-        name, _, digits = each.partition(":")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-            raise InputError("at: expected BROKER-PARTITION:OFFSET,...")
-        places[name] = int(digits)
-    return places
-
-
-def format_places(places: dict[str, int]) -> str:
-    return ",".join(f"{name}:{offset}" for name, offset in places.items())
 
 
 def tail(

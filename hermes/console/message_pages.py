@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from hermes.client.places import parse_time_ms
 from hermes.console.filters import message_filter
-from hermes.console.live_tail import format_places, parse_places, tail
+from hermes.console.forms import format_places, parse_places
+from hermes.console.live_tail import tail
 from hermes.console.messages import (
     STARTS,
     FoundMessage,

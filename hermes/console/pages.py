@@ -17,6 +17,7 @@ from hermes.console import (
     message_forms,
     message_pages,
     mirror_pages,
+    redrive_pages,
     schema_pages,
     security_pages,
     topic_forms,
@@ -41,6 +42,7 @@ from hermes.console.page_request import (
     PageResponse,
     PageRoute,
 )
+from hermes.console.redrive import Redrives
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
 from hermes.console.sessions import NO_ACTIONS, Access
@@ -62,6 +64,7 @@ _NAVIGATION: Final = (
     ("overview", "/", "Overview"),
     ("topics", "/topics", "Topics"),
     ("groups", "/groups", "Groups"),
+    ("dead-letters", "/dead-letters", "Dead letters"),
     ("schemas", "/schemas", "Schemas"),
     ("brokers", "/brokers", "Brokers"),
     ("mirrors", "/mirrors", "Mirrors"),
@@ -74,6 +77,7 @@ _ROUTES: Final[Sequence[PageRoute]] = (
     *topic_forms.ROUTES,
     *message_pages.ROUTES,
     *message_forms.ROUTES,
+    *redrive_pages.ROUTES,
     *group_pages.ROUTES,
     *group_forms.ROUTES,
     *schema_pages.ROUTES,
@@ -104,6 +108,7 @@ class Console:
         self._access = access
         cache = ReadCache()
         groups = GroupReader(cluster, cache)
+        topics = TopicReader(cluster, cache)
         renderer = PageRenderer(
             navigation=_NAVIGATION,
             cluster_name=cluster.name,
@@ -114,11 +119,12 @@ class Console:
             cluster,
             cache,
             ClusterSampler(cluster, cache),
-            TopicReader(cluster, cache),
+            topics,
             TopicChanger(cluster, cache),
             groups,
             GroupReader(cluster, cache, KafkaGroupSource()),
             MessageSender(cluster, cache, records),
+            Redrives(cluster, topics),
             {
                 OWN: OwnGroupChanger(cluster, cache, groups),
                 KAFKA: KafkaGroupChanger(cluster, cache),
@@ -144,6 +150,7 @@ class Console:
         return self._access.with_session(request, answer)
 
     def close(self) -> None:
+        self.sources.redrives.close()
         self.sources.audits.close()
         self.sources.cluster.close()
         if self.sources.records is not None:

@@ -15,6 +15,7 @@ from hermes.console.group_reader import GroupReader
 from hermes.console.message_sender import MessageSender
 from hermes.console.mirror_views import MirrorReader
 from hermes.console.page_request import PageRequest, PageResponse
+from hermes.console.redrive import Redrives
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
 from hermes.console.topic_changes import TopicChanger
@@ -55,6 +56,7 @@ class Sources:
     groups: GroupReader
     kafka_groups: GroupReader
     sender: MessageSender
+    redrives: Redrives
     group_changes: Mapping[str, GroupChanger]
     mirrors: MirrorReader
     audits: AuditReader

@@ -13,7 +13,7 @@ from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.list_page import ListPage, list_order
 from hermes.console.rates import FIRST_LOOK_SECONDS, Rates, Written
 from hermes.console.rolling_refresh import RollingRefresh
-from hermes.errors import HermesError
+from hermes.errors import BrokerUnavailableError, HermesError
 from hermes.protocol import (
     DescribePartitionsRequest,
     ErrorCode,
@@ -199,7 +199,7 @@ class TopicReader:
         errors = tuple(f"{each.address}: {each.error}" for each in states if each.error)
         if not rows:
             if errors and len(errors) == len(states):
-                raise HermesError(errors[0])
+                raise BrokerUnavailableError(errors[0])
             raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
         counts_messages = any(
             topic.holds_records

@@ -61,6 +61,11 @@ def retry_topic(letter: Letter) -> str:
     return f"{letter.topic}.{letter.group}.retry.1"
 
 
+def dead_topic(letter: Letter) -> str:
+    """The topic that its group's dead letters are in."""
+    return f"{letter.topic}.{letter.group}.dead"
+
+
 @dataclass(slots=True)
 class LetterCounts:
     """What was found among dead letters.

@@ -12,6 +12,7 @@ import pytest
 
 from hermes.client import EARLIEST, FetchRequest, SendResult, SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
+from hermes.client.retrying import Letter
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import MIRRORS, BrokerPartition
 from hermes.coordination.mirrors import MirroredPartition, MirrorProcess
@@ -64,6 +65,13 @@ def prepared() -> Iterator[Prepared]:
                     publish("activity", _events(partition, first), partition)
             publish("compressed", [b"first", b"second", b"third"], codec=Codec.GZIP)
             publish("hostile", list(HOSTILE_PAYLOADS))
+            publish(
+                "hostile.g.dead",
+                [
+                    Letter("g", "hostile", 0, 0, 7, 3, 1, 2, HOSTILE_GROUP, payload).encode()
+                    for payload in HOSTILE_PAYLOADS
+                ],
+            )
             publish("packed", [msgpack.packb({"user": 7})])
             for number in range(MANY):
                 publish(f"many-{number:03d}", [b"x" * number])

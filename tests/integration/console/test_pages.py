@@ -98,8 +98,8 @@ def test_all_is_not_well_over_known_damage(tmp_path):
 
 def test_the_overview_counts_what_there_is(pages):
     page = text(pages())
-    assert f"Topics {MANY + 6}" in page
-    assert f"Partitions {MANY + 8}" in page
+    assert f"Topics {MANY + 7}" in page
+    assert f"Partitions {MANY + 9}" in page
     assert "Brokers 1" in page
     assert "Groups 6" in page
 

@@ -224,6 +224,7 @@ def test_a_user_sees_what_the_rules_allow(browser: Make) -> None:
         "/topics/secret/message?offset=0": 404,
         "/topics/secret/live": 404,
         "/topics/secret/tail": 404,
+        "/topics/secret/redrive?to=topic": 404,
         "/topics/nothing": 404,
         "/groups/others": 404,
         "/groups/others/reset?to=latest": 404,

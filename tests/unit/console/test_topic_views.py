@@ -4,8 +4,8 @@ import pytest
 
 from hermes.console.cluster_client import BrokerState, ListenAddress
 from hermes.console.cluster_sampler import ClusterView, TopicRow
+from hermes.console.forms import format_places, parse_places
 from hermes.console.group_sources import GroupPartition
-from hermes.console.live_tail import format_places, parse_places
 from hermes.console.messages import SearchEnd
 from hermes.console.page_request import InputError, PagePermission, PageRequest, PageRoute, redirect
 from hermes.console.topic_views import PartitionRow, TopicView, is_numbered, topic_list

@@ -126,7 +126,8 @@ def test_groups_of_a_topic():
 def test_every_page_says_what_it_needs():
     """So that a new one can't forget it: these are all that look after themselves."""
     own = {route.pattern for route in _ROUTES if route.needs is PagePermission.OWN_CHOICE}
-    assert own == {(), ("theme",), ("topics",), ("create-topic",), ("groups",), ("audit",)}
+    names = ("theme", "topics", "create-topic", "groups", "audit", "dead-letters")
+    assert own == {(), *((each,) for each in names)}
     for route in _ROUTES:
         assert route.acts or route.method == "GET", "what changes something says so"
         if route.needs in (PagePermission.TOPIC, PagePermission.MESSAGES, PagePermission.PRODUCING):
@@ -135,7 +136,8 @@ def test_every_page_says_what_it_needs():
         if route.needs in (PagePermission.GROUP, PagePermission.MOVING):
             assert route.pattern[:2] == ("groups", "*")
     messages = {r.pattern[2:] for r in _ROUTES if r.needs is PagePermission.MESSAGES}
-    assert messages == {(x,) for x in ("messages", "download", "message", "raw", "live", "tail")}
+    names = ("messages", "download", "message", "raw", "live", "tail", "redrive")
+    assert messages == {(each,) for each in names}
 
 
 def test_what_may_not_be_described_is_not_there():
