@@ -121,6 +121,8 @@ class TopicSource:
             (described,) = self.consumer.metadata([self.topic]).topics
             count = max(described.partition_count, int(own.get("partitions", 0)))
             log_format = "kafka" if described.holds_records else "0.7"
+            if described.copies > 1:
+                own["replicas"] = str(described.copies)
         return {**own, "format": log_format, "partitions": str(count)}
 
     def missing_text(self) -> str:

@@ -85,6 +85,13 @@ class TopicChanges:
             )
         if part is not None:
             part.observe(lambda _: self._try_declared())
+        if shared.config.default_replication_factor > 1:
+            self._log.info(
+                "copies",
+                "topics of the format kafka get {copies} copies unless their creation says it; "
+                "those of 0.7's format have one",
+                copies=shared.config.default_replication_factor,
+            )
 
     # -- checks ---------------------------------------------------------------------------------
 

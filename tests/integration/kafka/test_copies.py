@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 )
 from kafka_raw import KafkaConversation, parts
 
+from hermes.cli.topic_source import TopicSource
 from hermes.client import SimpleConsumer
 from hermes.coordination.kafka_topics import KAFKA_DELETED
 from hermes.coordination.replicas import replicas_path
@@ -145,7 +146,9 @@ def test_copies_are_made_on_each_broker_shown_by_it_and_deleted(trio: Trio, name
     for broker in trio.brokers:
         with SimpleConsumer(broker.host, broker.port) as consumer:
             (told,) = consumer.metadata([name]).topics
+            like_it = TopicSource(consumer, name, None).settings()
         assert (told.holds_records, told.copies, list(told.numbers)) == (True, 3, [0, 1, 2])
+        assert like_it == {"format": "kafka", "partitions": "3", "replicas": "3"}
         assert {each.name for each in directories(broker, name)} == {
             f"{name}-{n}" for n in range(3)
         }
