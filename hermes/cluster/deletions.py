@@ -99,8 +99,12 @@ class Deletions:
 
     def _tell(self, doomed: _Doomed, fault: Failure | None) -> None:
         if fault is None:
-            text = "deleted topic {topic} for {client}"
-            self._shared.lines.info("deleted", text, topic=doomed.topic, client=doomed.client)
+            self._shared.lines.info(
+                "deleted",
+                "deleted topic {topic} for {client}",
+                topic=doomed.topic,
+                client=doomed.client,
+            )
             return
         self._shared.lines.error(
             "not deleted",
