@@ -41,6 +41,7 @@ def _mount_copies(run: ServingBroker) -> Copies:
         run.cluster.refreshed,
         partial(_other_broker, run),
         may_replicate,
+        run.cluster.topics.throttle_of,
     )
     run.cluster.observe(copies.use)
     run.flusher.on_flushed(copies.flushed)

@@ -111,7 +111,7 @@ class FlushScheduler:
         self._committed.append(observer)
 
     def on_flushed(self, observer: Callable[[Log], None]) -> None:
-        """Have `observer` called of a log with other copies, once a flush of it has ended."""
+        """Have `observer` called of a log with other copies, once a flush has ended or failed."""
         self._flushed.append(observer)
 
     def end_epoch(self, log: Log) -> None:
@@ -379,6 +379,9 @@ class FlushScheduler:
         if not isinstance(error, StorageError):
             error = LogOfflineError(f"{state.log.name}: {error}")
         self._fail_waiting(state, error)
+        if not state.log.is_sole_copy:
+            for observer in self._flushed:
+                observer(state.log)
 
     def _fail_waiting(self, state: FlushState, error: StorageError) -> None:
         waiting = [*state.waiting, *state.uncommitted]

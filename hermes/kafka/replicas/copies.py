@@ -30,6 +30,7 @@ from hermes.replication.leading import LeaderSettings
 from hermes.replication.messages import ReplicaFetch
 from hermes.replication.replica import Change
 from hermes.replication.state import PartitionState, TopicReplicas
+from hermes.replication.throttling import Throttle
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import then
@@ -49,6 +50,9 @@ _KEEP_SECONDS: Final = 5.0
 #: How soon what failed is tried again: a log that couldn't be made, coordination that was away.
 _RETRY_SECONDS: Final = 1.0
 
+#: How soon a throttle is looked at again: its rate may be another by then.
+_LONGEST_DELAY: Final = 1.0
+
 #: For which part of a session's time a follower's fetch shows that it follows nobody else.
 _TRUST_PART: Final = 2 / 3
 
@@ -65,6 +69,8 @@ class Copies:
         refresh: reads coordination again.
         other: reaches the broker that listens so; None where it doesn't, for brokers.
         may_replicate: whether a client may copy partitions.
+        throttle_of: how fast a broker makes copies for moves, as leader and as follower, in bytes a
+            second.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Copies:
         refresh: Callable[[], "Deferred[None]"],
         other: Callable[[Any], OtherBroker | None],
         may_replicate: Callable[[Client], bool],
+        throttle_of: Callable[[int], tuple[float, float]],
     ) -> None:
         self.shared = shared
         self.broker_id = shared.config.broker_id
@@ -86,6 +93,7 @@ class Copies:
         self.by_place: dict[Place, Copy] = {}
         self.serving = Serving(shared.clock, self.by_place.get, may_replicate)
         self._clock: Any = shared.clock
+        self._throttle_of = throttle_of
         self._tree = tree
         self._lease_of = lease_of
         self._refresh = refresh
@@ -102,6 +110,7 @@ class Copies:
         self._is_same_directory: bool | None = None
         self._is_asking = self._is_stopped = False
         self._life: int | None = None
+        self._leader_throttle, self._follower_throttle = Throttle(), Throttle()
         self._kept: dict[tuple[str, int], int] = {}
 
     # -- what coordination says -------------------------------------------------------------------
@@ -112,6 +121,9 @@ class Copies:
         if self._is_stopped:
             return
         self._use_life(state)
+        leader, follower = self._throttle_of(self.broker_id)
+        self._leader_throttle.set_rate(leader, self.now())
+        self._follower_throttle.set_rate(follower, self.now())
         topics, nodes = state.contents.topics, state.contents.replicas
         for (name, _), copy in list(self._copies.items()):
             topic = topics.get(name)
@@ -321,7 +333,26 @@ class Copies:
         return self.shared.config.topic(topic).is_compacted
 
     def ask(self, copy: Copy, leader: int, fetch: ReplicaFetch) -> None:
-        self._link(leader).ask(copy, fetch)
+        delay = self._follower_throttle.delay(self.now()) if copy.is_behind(self.broker_id) else 0.0
+        if delay > 0:
+            self.call_later(min(delay, _LONGEST_DELAY), self._ask_again, copy, leader, fetch)
+        else:
+            self._link(leader).ask(copy, fetch)
+
+    def _ask_again(self, copy: Copy, leader: int, fetch: ReplicaFetch) -> None:
+        following = copy.replica.following
+        if following is not None and following.is_awaited(fetch.token):
+            self.ask(copy, leader, fetch)
+
+    def came(self, copy: Copy, size_bytes: int) -> None:
+        if copy.is_behind(self.broker_id):
+            self._follower_throttle.took(size_bytes, self.now())
+
+    def went(self, size_bytes: int) -> None:
+        self._leader_throttle.took(size_bytes, self.now())
+
+    def delay_of_leader(self) -> float:
+        return min(self._leader_throttle.delay(self.now()), _LONGEST_DELAY)
 
     def ask_no_more(self, copy: Copy) -> None:
         for link in self._links.values():
@@ -418,9 +449,13 @@ class Copies:
         self._after("press", _PRESS_SECONDS, self._press)
 
     def flushed(self, log: Log) -> None:
-        """A flush of a log with other copies has ended."""
+        """A flush of a log with other copies has ended, or failed."""
         copy = self._copies.get((log.topic, log.partition))
-        if copy is not None and copy.log is log and copy.replica.leading is not None:
+        if copy is None or copy.log is not log:
+            return
+        if log.is_offline:
+            copy.turn()
+        elif copy.replica.leading is not None:
             copy.advance()
 
     def reopened(self, log: Log) -> None:

@@ -84,6 +84,15 @@ class Surroundings(Protocol):
     def ask_no_more(self, copy: "Copy") -> None:
         """What the copy has asked for doesn't count any more."""
 
+    def came(self, copy: "Copy", size_bytes: int) -> None:
+        """So much was copied."""
+
+    def went(self, size_bytes: int) -> None:
+        """So much was sent to one that isn't in sync."""
+
+    def delay_of_leader(self) -> float:
+        """For how many seconds nothing more is sent to those that aren't."""
+
     def break_off(self, copy: "Copy") -> None:
         """What came is damaged: end the connection that it came by."""
 
@@ -215,6 +224,11 @@ class Copy:
                 f"partition {self.number} of topic {self.topic} has {len(leading.state.isr)} "
                 f"in-sync replicas, and min_insync_replicas is {leading.settings.min_insync}"
             )
+
+    def is_behind(self, broker_id: int) -> bool:
+        """Whether a broker's copy isn't in sync: only then its making is throttled."""
+        state = self.replica.state
+        return state is not None and broker_id not in state.isr
 
     def appended(self) -> None:
         self._around.changed(self.place)
@@ -408,6 +422,7 @@ class Copy:
             self.turn()
             return
         self._told_watermark, self._told_start = command.high_watermark, command.start
+        self._around.came(self, len(data))
         if headers:
             self._flush()
         else:
@@ -509,6 +524,10 @@ class Copy:
         if leading is not None and leading.epoch == fetch.epoch:
             leading.fetched(fetch, self._log.end_offset, self._around.now())
 
+    def delay(self, fetch: ReplicaFetch) -> float:
+        leads = self.replica.leading is not None
+        return self._around.delay_of_leader() if leads and self.is_behind(fetch.broker_id) else 0.0
+
     def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, LogSlice | bytes]:
         leading, log = self.replica.leading, self._log
         if leading is None or leading.epoch != fetch.epoch or log.is_offline:
@@ -517,7 +536,10 @@ class Copy:
         records = leading.records(log.earliest)
         if offset >= log.end_offset:
             return records, b""
-        return records, log.replica.read_appended(offset, max_bytes, whole_first=True)
+        found = log.replica.read_appended(offset, max_bytes, whole_first=True)
+        if self.is_behind(fetch.broker_id):
+            self._around.went(found.length)
+        return records, found
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         leading, log = self.replica.leading, self._log

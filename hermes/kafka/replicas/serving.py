@@ -52,6 +52,9 @@ class LedCopy(Protocol):
     def refresh(self, fetch: ReplicaFetch) -> None:
         """A follower still waits."""
 
+    def delay(self, fetch: ReplicaFetch) -> float:
+        """For how many seconds a follower that isn't in sync gets nothing."""
+
     def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, LogSlice | bytes]:
         """What is sent. May raise a HermesError: it can't be read."""
 
@@ -107,6 +110,7 @@ class Serving:
         self._may_replicate = may_replicate
         self._numbers = count(1)
         self._sessions: dict[int, FollowerSession] = {}  # by the follower
+        self._delayed: dict[Place, Any] = {}  # throttled, and when they are looked at again
         self.bytes_out = 0
 
     def serve(self, frame: Any, client: Client) -> Any:
@@ -204,6 +208,14 @@ class Serving:
                     session.is_due = True
                     self._clock.callLater(0, self._due, session)
 
+    def _later(self, delay: float, place: Place) -> None:
+        if place not in self._delayed:
+            self._delayed[place] = self._clock.callLater(delay, self._again, place)
+
+    def _again(self, place: Place) -> None:
+        del self._delayed[place]
+        self.changed(place)
+
     def _due(self, session: FollowerSession) -> None:
         session.is_due = False
         if session.ready and session.held is not None:
@@ -237,7 +249,12 @@ class Serving:
             if left <= 0:
                 return  # the next request is answered with them at once
             del session.ready[place]
-            copy, fetch = session.waiting.pop(place)
+            copy, fetch = session.waiting[place]
+            delay = copy.delay(fetch)
+            if delay > 0:
+                self._later(delay, place)
+                continue
+            del session.waiting[place]
             try:
                 answer, data = copy.answer(fetch, min(left, _PARTITION_BYTES))
             except HermesError as error:
@@ -261,3 +278,6 @@ class Serving:
         for session in self._sessions.values():
             self._end_wait(session)
         self._sessions.clear()
+        for timer in self._delayed.values():
+            timer.cancel()
+        self._delayed.clear()

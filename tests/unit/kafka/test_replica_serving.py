@@ -36,6 +36,7 @@ class Copy:
         self.verdict: Answer | None = None
         self.error: StorageError | None = None
         self.judged: list[ReplicaFetch] = []
+        self.delayed = 0.0
         self.refreshed = 0
 
     def judge(self, fetch: ReplicaFetch) -> Answer | None:
@@ -47,6 +48,9 @@ class Copy:
 
     def refresh(self, fetch: ReplicaFetch) -> None:
         self.refreshed += 1
+
+    def delay(self, fetch: ReplicaFetch) -> float:
+        return self.delayed
 
     def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, bytes]:
         if self.error is not None:
@@ -138,6 +142,18 @@ def test_the_next_request_ends_the_wait(bench: Bench) -> None:
     bench.turn()
     _, (answered,) = bench.read(again)
     assert answered.place == first.place
+
+
+def test_what_is_throttled_is_sent_later(bench: Bench) -> None:
+    bench.first.end, bench.first.delayed = 3, 0.2
+    assert bench.read(bench.ask((bench.first, 0))) == (Code.NONE, [])
+    waiting = bench.ask()
+    bench.turn()
+    assert not waiting.is_known
+    bench.first.delayed = 0.0
+    bench.turn(0.25)
+    _, (answered,) = bench.read(waiting)
+    assert len(answered.data) == 3
 
 
 def test_an_idle_wait_ends_in_time(bench: Bench) -> None:
