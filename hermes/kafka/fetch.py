@@ -36,6 +36,7 @@ from hermes.cluster.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError, OffsetOutOfRangeError
 from hermes.kafka.apis import APIS, DEBUGGING_CONSUMER, FETCH
+from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainFetch
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
@@ -71,6 +72,11 @@ _PARTITION_BYTES: Final = 64
 _FLEXIBLE: Final = 12
 _BY_ID: Final = 13
 
+# The first version that says where a leader listens, and the tag that says which one leads.
+_ENDPOINTS: Final = 16
+_LEADER_TAG: Final = 1
+_NO_TAGS: Final = b"\0"
+
 _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
 _SESSION: Final = Struct(">ihi")
@@ -97,7 +103,8 @@ class Fetched(NamedTuple):
     """What there is of one partition; with an error -1 and None.
 
     `topic` is its name, or the bytes of its id. `records` are batches, or a range of a log of 0.7,
-    of which they are yet to be made; a slice belongs to the response from then on.
+    of which they are yet to be made; a slice belongs to the response from then on. `leader` is who
+    is to be asked instead.
     """
 
     topic: str | bytes
@@ -107,6 +114,7 @@ class Fetched(NamedTuple):
     start_offset: int = -1
     records: LogSlice | LegacyRange | bytes | None = None
     source: Partition | None = None
+    leader: CurrentLeader | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -267,8 +275,12 @@ class _Fetch(CountingWaiter):
 
     def _response(self, found: list[Fetched]) -> bytes | FileSend:
         call = self._call
+        end = _NO_TAGS
+        if call.version >= _ENDPOINTS and any(each.code for each in found):
+            leaders = (each.leader for each in found)
+            end = endpoints(call.server.topics, call.client.listener, leaders)
         parts = response_parts(
-            call.version, call.correlation_id, found, is_committed=self._is_committed
+            call.version, call.correlation_id, found, is_committed=self._is_committed, end=end
         )
         only = parts[0]
         return only if len(parts) == 1 and isinstance(only, bytes) else FileSend(parts)
@@ -383,7 +395,9 @@ class _Fetch(CountingWaiter):
                     records = range_of(log, offset, max_bytes)
                     self._is_made &= records is None
         except HermesError as error:
-            return Fetched(topic, number, refusal_of(shared, topic, number, error))
+            code = refusal_of(shared, topic, number, error)
+            leader = current_leader(self._call.server.topics, topic, number, code)
+            return Fetched(topic, number, code, leader=leader)
         if records is not None:
             length = len(records) if isinstance(records, bytes) else records.length
             partition.counts.bytes_out += length
@@ -638,6 +652,7 @@ def response_parts(
     *,
     is_committed: bool = False,
     code: Code = Code.NONE,
+    end: bytes = b"\0",
 ) -> list[bytes | LogSlice]:
     """Encode a response, its size and its header included.
 
@@ -645,6 +660,7 @@ def response_parts(
         fetched: in the order of the request.
         is_committed: whether only what transactions have committed was asked for.
         code: the error of the response as a whole.
+        end: the response's tags, in flexible versions.
     """
     is_flexible, tags, between = _FORMS[version, is_committed]
     if len(fetched) == 1:
@@ -657,11 +673,11 @@ def response_parts(
     begun = [_NO_SIZE, number, tags, session, encode_length(len(topics), is_flexible)]
     for topic, found in topics:
         begun += encode_topic(topic, is_flexible), encode_length(len(found), is_flexible)
-        for _, partition, error, end, start, records, _ in found:
+        for _, partition, error, mark, start, records, _, leader in found:
             if version >= 5:
-                begun += _PARTITION.pack(partition, error, end, end, start), between
+                begun += _PARTITION.pack(partition, error, mark, mark, start), between
             else:
-                begun += _OLD_PARTITION.pack(partition, error, end, end), between
+                begun += _OLD_PARTITION.pack(partition, error, mark, mark), between
             if isinstance(records, LogSlice):
                 begun.append(encode_length(records.length, is_flexible))
                 parts += b"".join(begun), records
@@ -670,9 +686,10 @@ def response_parts(
                 assert isinstance(records, bytes)
                 begun += encode_length(len(records), is_flexible), records, tags
             else:
-                begun += encode_length(0, is_flexible), tags
+                begun.append(encode_length(0, is_flexible))
+                begun.append(leader.as_tags(_LEADER_TAG) if leader and is_flexible else tags)
         begun.append(tags)
-    begun.append(tags)
+    begun.append(end if is_flexible else tags)
     if not parts:
         begun[0] = (sum(map(len, begun)) - len(_NO_SIZE)).to_bytes(4)
         return [b"".join(begun)]

@@ -45,6 +45,7 @@ from hermes.errors import (
     RemoteProtocolError,
     UnknownTopicError,
 )
+from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
 from hermes.partition.acknowledgements import FlushedResponse, Safety
@@ -82,9 +83,10 @@ _AT_ONCE: Final = 1000
 _THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
 
 # The first versions in which batches may be compressed by zstd, lengths are compact and tags
-# follow, and topics are named by their UUIDs.
+# follow, who leads is said, and topics are named by their UUIDs.
 _ZSTD: Final = 7
 _FLEXIBLE: Final = 9
+_LEADERS: Final = 10
 _BY_ID: Final = 13
 
 #: What clients send again after.
@@ -112,6 +114,9 @@ _CODES: Final = {
     Safety.ENDED: Code.NOT_LEADER_OR_FOLLOWER,
     Safety.LATE: Code.REQUEST_TIMED_OUT,
 }
+
+#: By which a partition's answer says who leads it.
+_LEADER_TAG: Final = 0
 
 _HEADER: Final = Struct(">hi")
 _PARTITION: Final = Struct(">ihqq")
@@ -151,12 +156,14 @@ class Entry:
         start_offset: the log's first offset; -1 with an error.
         message: what was wrong.
         refused: the messages that are why, by their numbers in the batch.
+        current_leader: who is to be asked instead.
     """
 
     __slots__ = (
         "append_time_ms",
         "base_offset",
         "code",
+        "current_leader",
         "end_offset",
         "error",
         "found",
@@ -188,6 +195,7 @@ class Entry:
         self.base_offset = self.append_time_ms = self.start_offset = -1
         self.message: str | None = None
         self.refused: Sequence[int] = ()
+        self.current_leader: CurrentLeader | None = None
 
 
 class ProduceRequest(NamedTuple):
@@ -297,7 +305,8 @@ class Produces:
             self._refuse(entry, refusal, log)
             if acks == _NONE:
                 _close_if_refused((entry,))  # which raises
-            return encode_produced(version, correlation_id, (entry,))
+            end = endpoints(self._topics, client.listener, (entry.current_leader,))
+            return encode_produced(version, correlation_id, (entry,), end)
         if acks == _NONE:
             return None
         if acks != _ALL:
@@ -381,6 +390,7 @@ class Produces:
 
     def _refuse(self, entry: Entry, error: HermesError, log: Log | None = None) -> None:
         code = entry.code = code_of(error)
+        entry.current_leader = current_leader(self._topics, entry.topic, entry.partition, code)
         self._shared.metrics.refuse("kafka_produce", code.name.lower())
         if code in _SENT_AGAIN:
             headers = entry.headers or _header_of(entry)
@@ -479,10 +489,12 @@ class _Run:
             if appended:
                 await self._flush(appended)
                 self._shared.metrics.acknowledged.observe(scheduler.now() - began)
+        leaders = (each.current_leader for each in entries)
+        end = endpoints(call.server.topics, call.client.listener, leaders)
         if len(entries) <= _AT_ONCE:
-            return encode_produced(call.version, call.correlation_id, entries)
+            return encode_produced(call.version, call.correlation_id, entries, end)
         encoded: bytes = await self._server.in_thread(
-            encode_produced, call.version, call.correlation_id, entries
+            encode_produced, call.version, call.correlation_id, entries, end
         )
         return encoded
 
@@ -634,8 +646,13 @@ def decode_produce(frame: Frame, most: int = MAX_PARTITIONS) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, entries)
 
 
-def encode_produced(version: int, correlation_id: int, entries: Sequence[Entry]) -> bytes:
-    """Encode a response, its size and its header included; its entries in the request's order."""
+def encode_produced(
+    version: int, correlation_id: int, entries: Sequence[Entry], end: bytes = b"\0"
+) -> bytes:
+    """Encode a response, its size and its header included; its entries in the request's order.
+
+    `end`: the response's tags, in versions that say where leaders listen.
+    """
     is_flexible = version >= _FLEXIBLE
     tags = b"\0" if is_flexible else b""
     by_topic = groupby(entries, attrgetter("topic"))
@@ -650,9 +667,10 @@ def encode_produced(version: int, correlation_id: int, entries: Sequence[Entry])
                 parts.append(_INT64.pack(each.start_offset))
             if version >= 8:
                 parts += _reasons(each, is_flexible)
-            parts.append(tags)
+            leader = each.current_leader if version >= _LEADERS else None
+            parts.append(tags if leader is None else leader.as_tags(_LEADER_TAG))
         parts.append(tags)
-    parts.append(bytes(4) + tags)
+    parts.append(bytes(4) + (end if version >= _LEADERS else tags))
     body = b"".join(parts)
     return len(body).to_bytes(4) + body
 
