@@ -100,8 +100,6 @@ def command(
     """
     if broker is None and not zookeeper:
         raise click.UsageError("missing option '-b' / '--broker', or '-Z' / '--zookeeper'")
-    logging.getLogger(CHANGES_LOGGER).addHandler(_NoteHandler())
-    logging.getLogger(CHANGES_LOGGER).setLevel(logging.INFO)
     site.check()
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
@@ -125,12 +123,20 @@ def command(
         failure.append(error)
         reactor.callWhenRunning(reactor.stop)
     else:
+        _note_changes()
         for served_at in server.addresses:
             note(f"the console of {cluster.name} is at {url_shown(served_at, site.listen)}/")
     reactor.addSystemEventTrigger("before", "shutdown", lambda: maybeDeferred(server.stop))
     reactor.run()
     if failure:
         raise failure[0]
+
+
+def _note_changes() -> None:
+    changes = logging.getLogger(CHANGES_LOGGER)
+    changes.addHandler(_NoteHandler())
+    changes.setLevel(logging.INFO)
+    changes.propagate = False  # the root's handler would write each line once more
 
 
 class _NoteHandler(logging.Handler):

@@ -2,11 +2,15 @@
 
 import logging
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from html import unescape
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import pytest
 from confluent_kafka import Producer
@@ -383,3 +387,81 @@ def test_a_broker_that_goes_away_and_returns_is_waited_for(tmp_path: Path) -> No
     finally:
         pages.console.close()
         broker.stop()
+
+
+class Program:
+    """`hermes console --actions` as a process, and one browser's session with it."""
+
+    def __init__(self, kafka: RunningKafka) -> None:
+        where = ["-b", f"{kafka.host}:{kafka.port}", "-l", "tcp:0:interface=127.0.0.1"]
+        program = str(Path(sys.executable).with_name("hermes"))
+        self.process = subprocess.Popen(
+            [program, "console", *where, "--actions"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.process.stderr.readline())
+        assert found
+        self._port = int(found[1])
+        self._cookie = ""
+
+    def ask(self, path: str, form: dict[str, str] | None = None) -> str:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=60)
+        headers = {"Cookie": self._cookie}
+        if form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        method = "GET" if form is None else "POST"
+        connection.request(method, path, None if form is None else urlencode(form), headers)
+        response = connection.getresponse()
+        self._cookie = (response.headers["Set-Cookie"] or self._cookie).partition(";")[0]
+        answer = response.read().decode()
+        connection.close()
+        assert response.status in (200, 303), answer
+        return answer
+
+    def end(self, stop: Callable[[], None]) -> str:
+        """Stop it; what it has said."""
+        stop()
+        _, said = self.process.communicate(timeout=60)
+        return said
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_console_that_is_started_again_is_told_where_to_go_on(
+    kafka: RunningKafka, filled: str, is_killed: bool
+) -> None:
+    dead = f"{filled}.g.dead"
+    path = f"/topics/{dead}/redrive"
+    given, places = f"{filled}.g.retry.1", ""
+    program = Program(kafka)
+    try:
+        page = program.ask(f"{path}?to=group&rate=20")
+        token = re.search(r'name="csrf" value="([^"]+)"', page)
+        assert token
+        program.ask(path, {"csrf": token[1], "order": order(page)})
+        wait(lambda: any(messages(kafka, given)))
+    finally:
+        said = program.end(program.process.kill if is_killed else program.process.terminate)
+    assert f"started a redrive of '{dead}'" in said
+    ended = re.findall(r"stopped: .* continues from (\S+)", said)
+    assert len(ended) == (0 if is_killed else 1), said
+    if ended:
+        (places,) = ended
+    program = Program(kafka)
+    try:
+        page = program.ask(f"{path}?to=group&from={places}")
+        token = re.search(r'name="csrf" value="([^"]+)"', page)
+        assert token
+        program.ask(path, {"csrf": token[1], "order": order(page)})
+        wait(lambda: "<strong>done</strong>" in program.ask(path))
+    finally:
+        program.end(program.process.terminate)
+    found = [letter_of(each) for some in messages(kafka, given) for each in some]
+    numbers = [each.offset for each in found if each is not None]
+    assert set(numbers) == set(range(COUNT)), "nothing is missing"
+    for partition in (0, 1):
+        own = [each for each in dict.fromkeys(numbers) if each % 3 % 2 == partition]
+        assert own == sorted(own)
+    assert is_killed or len(numbers) == COUNT
