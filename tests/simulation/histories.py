@@ -10,6 +10,7 @@ Times are the simulation's, in us: who calls when another returns calls beside i
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -101,6 +102,22 @@ class History:
 
     def _all(self, kind: type[Any]) -> list[Any]:
         return [each for each in self.operations if isinstance(each, kind)]
+
+    def excusing(self, lost: AbstractSet[tuple[int, int]]) -> "History":
+        """The same without what was lost with leave, as (offset, value).
+
+        Ends are left out: they may have gone back with that.
+        """
+        kept = History()
+        for each in self.operations:
+            if isinstance(each, Poll):
+                left = {at: value for at, value in each.found.items() if (at, value) not in lost}
+                kept.poll(each.client, each.called_us, each.offset).answered(
+                    each.returned_us or each.called_us, left
+                )
+            elif isinstance(each, Append) and (each.offset, each.value) not in lost:
+                kept.operations.append(each)
+        return kept
 
     # -- checks ---------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class Invariants:
     """Attributes:
     shown: what was ever shown by anybody, in order.
     deleted_end: up to where that may be gone, since somebody wanted it.
+    lost: what was shown and may be gone, since an operator had a copy lead that lacks it.
     elections, cuts, changes: how many there were.
     """
 
@@ -57,6 +58,7 @@ class Invariants:
         self.world = world
         self.copies: dict[int, Copy] = {}
         self.shown: list[Batch] = []
+        self.lost: set[Batch] = set()
         self.deleted_end = 0
         self.elections = self.cut_count = self.change_count = 0
         self.state: PartitionState | None = None
@@ -69,6 +71,11 @@ class Invariants:
         self._leaders: dict[int, tuple[Any, ...]] = {}
         self._is_dirty = True
         world.after_each.append(self.check)
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether an operator has ever had anybody lead, whatever that one lacked."""
+        return self.state is not None and self.state.unclean_epoch >= 0
 
     @property
     def shown_end(self) -> int:
@@ -150,15 +157,26 @@ class Invariants:
         copy, mark = self.copies[broker.broker_id], int(broker.log.high_watermark)
         visible = [each for each in copy.batches if each.end <= mark]
         self.world.note(broker.process, f"shows up to {mark}")
+        if self._has_not_heard(broker, copy):
+            self.lost.update(each for each in visible if each not in self.shown)
+            return
         for each in visible:
             if each.base >= self.shown_end:
                 self.shown.append(each)
+                self.lost.discard(each)
                 self._check_disks(broker, each)
                 self._is_dirty = True
         if self.shown_end < mark:
             self.world.breaks(f"{broker.process} shows up to {mark} without having that")
         if not self._is_prefix(copy, visible):
             self.world.breaks(f"{broker.process} shows {visible[-5:]}, not what was shown")
+
+    def _has_not_heard(self, broker: "ReplicaBroker", copy: Copy) -> bool:
+        """Whether it has what was before an unclean election, and goes on with that."""
+        unclean_epoch = -1 if self.state is None else self.state.unclean_epoch
+        if broker.replica.leading is not None:
+            return broker.replica.leading.epoch < unclean_epoch
+        return bool(copy.batches) and copy.batches[-1].epoch < unclean_epoch
 
     def _check_disks(self, broker: "ReplicaBroker", batch: Batch) -> None:
         """What is shown first is on as many disks as it was to be, or was."""
@@ -206,7 +224,7 @@ class Invariants:
 
     def acknowledged(self, broker: "ReplicaBroker", batch: Batch) -> None:
         """Somebody is told that a batch is kept."""
-        if batch not in self.shown[-50:] and batch not in self.shown:
+        if batch not in self.shown[-50:] and batch not in self.shown and batch not in self.lost:
             self.world.breaks(f"{broker.process} acknowledges {batch}, which was not shown")
 
     # -- what must hold ---------------------------------------------------------------------------
@@ -232,10 +250,23 @@ class Invariants:
             self.world.breaks(f"the epoch falls: {before} to {state}")
         if before is None or (state.leader, state.epoch) != (before.leader, before.epoch):
             self.state_since_us = self.world.now_us
+        if before is not None and state.unclean_epoch > before.unclean_epoch:
+            self._excuse(self.copies[state.leader])
         if state != before:
             self.world.note("node", _text(state))
         self.state = state
         self._is_dirty = True
+
+    def _excuse(self, copy: Copy) -> None:
+        """An operator has a copy lead: what it has not on its disk is lost, and nothing else."""
+        flushed = [each for each in copy.batches if each.end <= copy.flushed]
+        kept = sum(each.end <= copy.start for each in self.shown)
+        for shown, own in zip(self.shown[kept:], flushed, strict=False):
+            if shown != own:
+                break
+            kept += 1
+        self.lost.update(self.shown[kept:])
+        del self.shown[kept:]
 
     def _check_isr(self, state: PartitionState) -> None:
         """Each in-sync replica has on its disk what was ever shown."""

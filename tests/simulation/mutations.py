@@ -6,7 +6,9 @@ former one had doesn't, matters where whose copy is lost doesn't begin an epoch,
 round. That a fetch of another epoch isn't served: the epoch of its last batch is compared, too.
 That a leader answers only while it is confirmed bounds how old an answer is, and never makes one
 wrong. That a copy which can't be told to be the same before the leader's start begins anew: it
-takes a deletion up to just where such a copy ends.
+takes a deletion up to just where such a copy ends. That a copy which has nothing in common with who
+leads after an unclean election begins anew, and that one which isn't whole leads when it is chosen:
+both take several losses in the right order.
 """
 
 from collections.abc import Iterator
@@ -260,4 +262,25 @@ _mutation(
     (moving, "moved", _moved_in_place),
     (replica, "forfeited", _forfeited_in_place),
     (Leading, "learned", lambda self, found: setattr(self, "state", found)),
+)
+
+# -- unclean elections, and who is out of step ----------------------------------------------------
+
+
+def _never_told(self: Any, *rest: Any) -> Any:
+    self._unclean_epoch = -1
+    return _fetch(self, *rest)
+
+
+_mutation(
+    "unclean_unknown",
+    300,
+    "What an unclean election lost is cut from all copies",
+    (Following, "fetch", _never_told),
+)
+_mutation(
+    "out_of_step",
+    100,
+    "A producer is told that it is out of step by who leads for certain",
+    (Leading, "led_at", lambda self, time: True),
 )

@@ -14,7 +14,9 @@ from kafka_logs import batches_in
 from machines import Machine, Process
 from replicas import Cluster, ReplicaBroker
 
-from hermes.errors import ProducerStateError, StorageError
+from hermes.errors import StorageError
+from hermes.protocol.kafka_errors import Code
+from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record, encode_batch, iterate_records
 
 __all__ = ["Clients", "Producer", "Reader", "read_all"]
@@ -30,6 +32,7 @@ class _Under(NamedTuple):
 
     number: int
     data: bytes
+    values: list[int]
     operations: list[Append]
 
 
@@ -39,6 +42,7 @@ class Clients:
     Attributes:
         acknowledged: how many batches were.
         is_over: whether nothing new is begun.
+        values_of: what each batch has, by its CRC.
     """
 
     def __init__(self, cluster: Cluster, chance: Random, values: Iterator[int]) -> None:
@@ -48,6 +52,7 @@ class Clients:
         self.history = History()
         self.acknowledged = 0
         self.is_over = False
+        self.values_of: dict[int, list[int]] = {}
 
     def machine(self, name: str) -> Process:
         return Machine(self.cluster.world, name).start()
@@ -58,6 +63,14 @@ class Clients:
         if state is None or state.leader < 0 or self.chance.random() < 0.1:
             return self.chance.choice(list(self.cluster.machines))
         return state.leader
+
+    def lost(self) -> set[tuple[int, int]]:
+        """What was lost with leave: offsets, and what was there."""
+        return {
+            (batch.base + place, value)
+            for batch in self.cluster.invariants.lost
+            for place, value in enumerate(self.values_of[batch.crc])
+        }
 
     def is_led_by(self, broker: ReplicaBroker) -> bool:
         """Whether a broker leads, and not only thinks so."""
@@ -74,7 +87,7 @@ class Producer:
         self.process = clients.machine(f"producer {number}")
         self._pause_us = pause_us
         self._under: _Under | None = None
-        self._sequence = self._made = self._tries = 0
+        self._epoch = self._sequence = self._made = self._tries = 0
 
     def next(self) -> None:
         """Begin the next batch some time from now."""
@@ -87,18 +100,23 @@ class Producer:
             return
         now_us = clients.cluster.world.now_us
         values = [next(clients.values) for _ in range(clients.chance.choice((1, 1, 1, 2, 3)))]
-        records = [
-            Record(offset, now_us // 1000, None, b"%d" % value)
-            for offset, value in enumerate(values)
-        ]
-        data = encode_batch(
-            records, producer_id=self.number, producer_epoch=0, base_sequence=self._sequence
-        )
         self._made += 1
-        self._sequence += len(values)
         operations = [clients.history.append(self.number, now_us, each) for each in values]
-        self._under = _Under(self._made, data, operations)
+        self._under = _Under(self._made, self._encoded(values), values, operations)
         self._send()
+
+    def _encoded(self, values: list[int]) -> bytes:
+        """As the next batch of the producer's epoch."""
+        now_ms = self.clients.cluster.world.now_us // 1000
+        data = encode_batch(
+            [Record(offset, now_ms, None, b"%d" % each) for offset, each in enumerate(values)],
+            producer_id=self.number,
+            producer_epoch=self._epoch,
+            base_sequence=self._sequence,
+        )
+        self._sequence += len(values)
+        self.clients.values_of[decode_header(data).crc] = values
+        return data
 
     def _send(self) -> None:
         """Send the batch under way; again, unless it is answered soon."""
@@ -121,36 +139,34 @@ class Producer:
         broker = cluster.brokers[target]
         offsets: list[int] = []
 
-        def answer(is_kept: bool) -> None:
-            if is_kept and offsets[0] >= broker.log.earliest:  # else deleted since
-                cluster.invariants.acknowledged(broker, _batch_at(broker, offsets[0]))
-            self._answer(broker, under, tries, offsets[0] if is_kept else None)
+        def answer(code: Code) -> None:
+            offset = None
+            if code is Code.NONE:
+                offset = offsets[0]
+                if offset >= broker.log.earliest:  # else deleted since
+                    cluster.invariants.acknowledged(broker, _batch_at(broker, offset))
+            elif code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and tries == self._tries:
+                self._check_is_lost(broker, under)
+            network, machine = cluster.network, self.process.machine
+            network.send(broker.process, machine, self._answered, under, tries, code, offset)
 
-        try:
-            done = broker.produce(under.data, answer)
-        except ProducerStateError as error:
-            if under is self._under:  # else it has come late, and was answered long ago
-                self._out_of_step(broker, error)
-            done = None
-        if done is None:
-            self._answer(broker, under, tries, None)
-        else:
+        done = broker.produce(under.data, answer)
+        if done is not None:
             offsets.append(done.base_offset)
 
-    def _out_of_step(self, broker: ReplicaBroker, error: ProducerStateError) -> None:
+    def _check_is_lost(self, broker: ReplicaBroker, under: _Under) -> None:
         """Each batch is sent once the one before it is acknowledged: whoever leads has that."""
         invariants = self.clients.cluster.invariants
-        is_lost = any(each.is_lost for each in invariants.copies.values())
-        if self.clients.is_led_by(broker) and not is_lost:
-            invariants.world.breaks(f"{broker.process} has lost a batch before: {error}")
+        if under is self._under and not invariants.is_excused:
+            invariants.world.breaks(
+                f"{broker.process} tells a producer that a batch before is lost"
+            )
 
-    def _answer(self, broker: ReplicaBroker, under: _Under, tries: int, offset: int | None) -> None:
-        network, machine = self.clients.cluster.network, self.process.machine
-        network.send(broker.process, machine, self._answered, under, tries, offset)
-
-    def _answered(self, under: _Under, tries: int, offset: int | None) -> None:
+    def _answered(self, under: _Under, tries: int, code: Code, offset: int | None) -> None:
         if self._under is None or under.number != self._under.number:
             return
+        if code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and tries == self._tries:
+            self._begin_epoch(self._under)
         if offset is None:
             self.process.at(_AGAIN_US, self._send_again, tries)
             return
@@ -161,6 +177,13 @@ class Producer:
         self._under = None
         self._tries += 1
         self.next()
+
+    def _begin_epoch(self, under: _Under) -> None:
+        """As clients do who are out of step: what is under way is written anew, maybe twice."""
+        self._epoch, self._sequence = self._epoch + 1, 0
+        for each in under.operations:
+            each.is_idempotent = False
+        self._under = under._replace(data=self._encoded(under.values))
 
 
 class Reader:

@@ -26,6 +26,7 @@ from hermes.replication.state import (
     cancelled,
     first_state,
     moving,
+    unclean,
 )
 from hermes.storage import LogSettings
 
@@ -34,7 +35,17 @@ BROKERS = (1, 2, 3)
 _PRODUCERS = 3
 
 #: How often what only replicas meet comes in a second, at a wildness of 1.
-_USUAL = {"suspicion": 0.3, "leaving": 0.15, "stop": 0.1, "deletion": 0.3, "move": 0.3}
+_USUAL = {
+    "suspicion": 0.3,
+    "leaving": 0.15,
+    "stop": 0.1,
+    "deletion": 0.3,
+    "move": 0.3,
+    "unclean election": 0.2,
+}
+
+#: Of troubles of each kind the share of seeds that have them.
+_SHARES = {"unclean election": 0.25}
 
 #: How often what has no more troubles is waited for, for `calm_us` each.
 _MOST_CALMS = 8
@@ -117,9 +128,9 @@ class ReplicatedPartition:
         self.troubles.start()
         for kind, usual in _USUAL.items():
             rate = usual * self.rates.wildness * self.chance.expovariate(1.0)
-            if rate and self.chance.random() < 0.5:
+            if rate and self.chance.random() < _SHARES.get(kind, 0.5):
                 self._plan(kind, rate)
-                if kind in ("suspicion", "move"):
+                if kind in ("suspicion", "move", "unclean election"):
                     self._most_late = inf
         for number in range(_PRODUCERS):
             Producer(self.clients, number, self._pauses[0]).next()
@@ -174,6 +185,8 @@ class ReplicatedPartition:
             process.run(broker.leave)
         elif kind == "move":
             self._move()
+        elif kind == "unclean election":
+            self._elect()
         elif kind == "deletion":
             shown = self.invariants.shown
             if shown:
@@ -193,6 +206,15 @@ class ReplicatedPartition:
 
         with suppress(WrongStateError):
             self.admin.change(TOPIC, 0, change)
+
+    def _elect(self) -> None:
+        """As an operator: whoever is there is to lead, whatever it lacks."""
+        state, lives = self.invariants.state, self.admin.lives()
+        live = [] if state is None else [each for each in state.replicas if each in lives]
+        if live:
+            number = self.chance.choice(live)
+            with suppress(WrongStateError):
+                self.admin.change(TOPIC, 0, lambda found: unclean(found, number, lives[number]))
 
     def _suspect(self, broker: ReplicaBroker) -> None:
         state = self.invariants.state
@@ -240,15 +262,24 @@ class ReplicatedPartition:
         is_shown = int(leader.high_watermark) == leader.end_offset
         return is_shown and state.isr == frozenset(state.replicas)
 
+    def _is_lost(self) -> bool:
+        """Whether only those are in sync whose copies aren't whole."""
+        state, brokers = self.invariants.state, self.cluster.brokers
+        return state is not None and all(
+            brokers[each].replica.is_whole is False for each in state.isr
+        )
+
     def check_end(self) -> None:
         """All have everything again, unless the last who had it have lost their disks."""
         for _ in range(_MOST_CALMS):  # a slow disk takes its time
             if self._is_at_rest() or self.world.broken is not None:
                 break
             self.world.run(self.world.now_us + self.calm_us)
+            if self._is_lost() and self.invariants.is_excused:
+                self._elect()
         state, copies = self.invariants.state, self.invariants.copies
         assert state is not None
-        if all(copies[each].is_lost for each in state.isr):
+        if all(copies[each].is_lost for each in state.isr) and not self.invariants.is_excused:
             return
         if not self._is_at_rest():
             roles = [each.replica.role.name for each in self.cluster.brokers.values()]
@@ -259,9 +290,12 @@ class ReplicatedPartition:
         if mark < self.invariants.shown_end:
             self.world.breaks(f"the end went back from {self.invariants.shown_end} to {mark}")
         history, final = self.clients.history, read_all(leader)
+        is_excused = self.invariants.is_excused
+        if is_excused:
+            history = history.excusing(self.clients.lost())
         for each in history.problems(final, leader.log.earliest):
             self.world.breaks(each)
-        if not leader.log.earliest:
+        if not leader.log.earliest and not is_excused:
             self.histories["the partition"] = history, final
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -30,6 +31,7 @@ from hermes.errors import (
     InvalidBatchError,
     LogOfflineError,
     OffsetOutOfRangeError,
+    ProducerStateError,
     StorageError,
     WrongStateError,
 )
@@ -108,6 +110,13 @@ class Cluster(NamedTuple):
             process.run(process.start_with, broker.begin)
 
 
+class _OutOfStep(NamedTuple):
+    """A producer that waits for whether it really is; `asked_at`: since when."""
+
+    asked_at: float
+    answer: Callable[[Code], None]
+
+
 class _Held(NamedTuple):
     """A fetch that waits for something to send."""
 
@@ -133,7 +142,7 @@ class ReplicaBroker:
         self.refusals = Refusals()
         self.replica = Replica(broker_id, cluster.settings, cluster.tokens, self.refusals)
         self.awaiting: Awaiting[int] = Awaiting()
-        self.answers: dict[int, Callable[[bool], None]] = {}
+        self.answers: dict[int, Callable[[Code], None]] = {}
         self.session: SimulatedSession = cluster.coordination.session(
             process, self._look, SESSION_SECONDS
         )
@@ -146,6 +155,9 @@ class ReplicaBroker:
         self._connection: Connection | None = None
         self._connected_to = -1
         self._held: list[_Held] = []
+        self._out_of_step: list[_OutOfStep] = []
+        self._answered_at: dict[Connection, float] = {}
+        self._last_tokens: dict[int, int] = {}
         self._told_watermark = self._told_start = 0
         self._is_flushing = self._is_looking = self._must_look = self._is_full = False
         self._is_leaving = self._is_gone = False
@@ -287,7 +299,13 @@ class ReplicaBroker:
         if after > before:
             self._answer_held()
         for key in self.awaiting.reached(after):
-            self.answers.pop(key)(True)
+            self.answers.pop(key)(Code.NONE)
+        waiting, self._out_of_step = self._out_of_step, []
+        for each in waiting:
+            if leading.led_at(each.asked_at):
+                each.answer(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            else:
+                self._out_of_step.append(each)
 
     def _commit(self, offset: int) -> None:
         if offset > self.log.high_watermark:
@@ -296,7 +314,10 @@ class ReplicaBroker:
 
     def _end_epoch(self) -> None:
         for key in self.awaiting.ended():
-            self.answers.pop(key)(False)
+            self.answers.pop(key)(Code.NOT_LEADER_OR_FOLLOWER)
+        waiting, self._out_of_step = self._out_of_step, []
+        for one in waiting:
+            one.answer(Code.NOT_LEADER_OR_FOLLOWER)
         held, self._held = self._held, []
         for each in held:
             each.connection.to_client(self._no_leader, each.fetch.token)
@@ -381,12 +402,17 @@ class ReplicaBroker:
                     return False
                 break
             self.process.wait(200_000, "coordination")
+        self._delete_copy()
+        return True
+
+    def _delete_copy(self) -> None:
+        """In a thread."""
         self.cluster.invariants.deletes(self)
         while True:
             with suppress(StorageError, OSError):
                 self.log.delete()
                 self.files.fsync_directory(self._root)
-                return True
+                return
             self.process.wait(200_000, "a disk")
 
     def _dismissed(self, is_deleted: bool) -> None:
@@ -520,7 +546,11 @@ class ReplicaBroker:
         """In a thread."""
         try:
             if isinstance(command, Cut):
-                self.log.replica.cut_to(command.offset, self.clock.now_ms())
+                now_ms = self.clock.now_ms()
+                self.log.replica.cut_to(command.offset, now_ms, is_forced=command.is_forced)
+            elif command.offset < self.log.end_offset:
+                self._delete_copy()
+                return False
             else:
                 self.log.replica.restart_at(command.offset)
         except LogOfflineError:
@@ -533,6 +563,8 @@ class ReplicaBroker:
         self.cluster.invariants.was_cut(self)
         self._told_watermark = 0
         self.replica.cut()
+        if self.log.is_closed:
+            self.log = self._new_log()
         if not is_done:
             self._lose()
         self.turn()
@@ -550,7 +582,11 @@ class ReplicaBroker:
         if verdict is not None:
             self._answer(connection, fetch, verdict, b"")
             return
-        leading.fetched(fetch, log.end_offset, self.now)
+        answered_at = -inf
+        if fetch.token > self._last_tokens.get(fetch.broker_id, -1):  # else it is doubled
+            self._last_tokens[fetch.broker_id] = fetch.token
+            answered_at = self._answered_at.pop(connection, -inf)
+        leading.fetched(fetch, log.end_offset, self.now, answered_at)
         self._held.append(_Held(connection, fetch, self.now + _FETCH_WAIT))
         self._answer_held()
         self.turn()
@@ -566,6 +602,7 @@ class ReplicaBroker:
             place = self.cluster.chance.randrange(len(data))
             data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         connection.to_client(to.answered, fetch.token, answer, data)
+        self._answered_at[connection] = self.now
         if self.cluster.is_doubled("an answer"):
             late_us = self.cluster.late_us()
             self.cluster.world.at(late_us, to.process.run, to.answered, fetch.token, answer, data)
@@ -625,22 +662,28 @@ class ReplicaBroker:
             return False
         return leading.is_confirmed(self.now, has_lease=self._has_lease())
 
-    def produce(self, batch: bytes, answer: Callable[[bool], None]) -> AppendedBatches | None:
-        """Append what a producer sends; None: refused. The answer comes once it is committed.
+    def produce(self, batch: bytes, answer: Callable[[Code], None]) -> AppendedBatches | None:
+        """Append what a producer sends; None where it wasn't.
 
-        Raises ProducerStateError: the producer is out of step.
+        The answer comes once it is committed; that the producer is out of step, once it is certain
+        that nobody else leads.
         """
         if not self.takes() or self.log.is_offline:
+            answer(Code.NOT_LEADER_OR_FOLLOWER)
             return None
         log = self.log
         headers = check_batches(batch, BatchRules(1 << 20))
         last_epoch = log.replica.epoch_before_end()
         try:
             done = check_and_append(log, headers, batch, self.clock.now_ms())
-        except DiskFullError:
+        except ProducerStateError:
+            self._out_of_step.append(_OutOfStep(self.now, answer))
+            self.turn()
             return None
-        except StorageError:
-            self._lose()
+        except StorageError as error:
+            answer(Code.NOT_LEADER_OR_FOLLOWER)
+            if not isinstance(error, DiskFullError):
+                self._lose()
             return None
         if not done.is_duplicate:
             placed = {"base_offset": done.base_offset, "leader_epoch": log.leader_epoch}
