@@ -12,6 +12,7 @@ from hermes.kafka.monitoring import series
 from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.produce import Produces
 from hermes.kafka.replicas.copies import Copies
+from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
 from hermes.security import CLUSTER, PLAIN, Operation
 from hermes.server.clients import Client
 
@@ -43,7 +44,10 @@ def _mount_copies(run: ServingBroker) -> Copies:
         may_replicate,
         run.cluster.topics.throttle_of,
     )
+    metrics = ReplicaMetrics(copies)
     run.cluster.observe(copies.use)
+    run.cluster.observe(metrics.use)
+    run.more_series.append(metrics.series)
     run.flusher.on_flushed(copies.flushed)
     run.on_reopened.append(copies.reopened)
     run.on_leaving.append(copies.leave)

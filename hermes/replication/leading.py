@@ -70,6 +70,7 @@ class Leading:
         state: what is known to stand in coordination; what was proposed may stand there instead.
         followers: what each has that has fetched in this epoch.
         high_watermark: what is committed; it never goes back.
+        began_at: when this broker began to lead.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Leading:
         self.high_watermark = high_watermark
         self.settings = settings
         self.followers: dict[int, Progress] = {}
-        self._began_at = now
+        self.began_at = now
         self._proposed: frozenset[int] | None = None
 
     # -- fetches ----------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class Leading:
         """
         known = self.followers.get(fetch.broker_id)
         if known is None or known.life != fetch.life:
-            known = Progress(fetch.life, fetch.offset, now, self._began_at, end)
+            known = Progress(fetch.life, fetch.offset, now, self.began_at, end)
             self.followers[fetch.broker_id] = known
         if fetch.offset >= end:
             known.caught_up_at = now
@@ -142,7 +143,7 @@ class Leading:
     def heard_at(self, follower: int) -> float:
         """When a follower last fetched in this epoch; else when that began."""
         known = self.followers.get(follower)
-        return self._began_at if known is None else known.fetched_at
+        return self.began_at if known is None else known.fetched_at
 
     def records(self, start: int) -> Records:
         """What is said beside the batches; `start`: the log's."""
@@ -190,7 +191,7 @@ class Leading:
             for follower, known in self.followers.items()
             if follower not in self.largest_isr
             and lives.get(follower) == known.life
-            and known.caught_up_at > self._began_at
+            and known.caught_up_at > self.began_at
             and now - known.caught_up_at <= self.settings.lag_seconds
         ]
 
@@ -216,7 +217,7 @@ class Leading:
 
     def _is_gone(self, follower: int, lives: Mapping[int, int], now: float) -> bool:
         known = self.followers.get(follower)
-        caught_up_at = self._began_at if known is None else known.caught_up_at
+        caught_up_at = self.began_at if known is None else known.caught_up_at
         return follower not in lives or now - caught_up_at > self.settings.lag_seconds
 
     def _may_join(self, follower: int, lives: Mapping[int, int], now: float) -> bool:

@@ -5,5 +5,6 @@ copy       one of them: its log, its part in the epoch, what waits for it
 changing   changes of partitions' states in coordination, and their outcomes
 links      a follower's connections to leaders
 serving    a leader's side of these
+copy_metrics  their metrics
 fetches    the bytes that go between them
 """

@@ -19,7 +19,7 @@ from hermes.errors import CoordinationUnavailableError, HermesError, StorageErro
 from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.outgoing import OutgoingConnection
 from hermes.kafka.replicas.changing import Changes
-from hermes.kafka.replicas.copy import Copy
+from hermes.kafka.replicas.copy import Copy, CopyCounts
 from hermes.kafka.replicas.fetches import Place
 from hermes.kafka.replicas.links import Link, is_refused
 from hermes.kafka.replicas.serving import Serving
@@ -89,6 +89,7 @@ class Copies:
         self.tokens: Iterator[int] = count()
         self.refusals = Refusals()
         self.lease: Lease | None = None
+        self.counts = CopyCounts()
         self.lines = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self.by_place: dict[Place, Copy] = {}
         self.serving = Serving(shared.clock, self.by_place.get, may_replicate)

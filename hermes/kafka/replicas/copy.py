@@ -7,6 +7,7 @@ that happens, and as time goes by.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -57,6 +58,15 @@ from hermes.storage import Log, LogSlice
 _ROOM_SECONDS: Final = 5.0
 
 
+@dataclass(slots=True)
+class CopyCounts:
+    """What was done so far to all copies of a broker that follow."""
+
+    cuts: int = 0
+    cut_messages: int = 0
+    fetched_bytes: int = 0
+
+
 class Surroundings(Protocol):
     """What a copy needs of its broker."""
 
@@ -65,6 +75,7 @@ class Surroundings(Protocol):
     refusals: Refusals
     flusher: FlushScheduler
     lines: LimitedLog
+    counts: CopyCounts
     lease: Lease | None
 
     def now(self) -> float: ...
@@ -373,6 +384,9 @@ class Copy:
         if isinstance(command, Append):
             self._append(command, known, data)
         elif isinstance(command, Cut | Restart):
+            counts = self._around.counts
+            counts.cuts += 1
+            counts.cut_messages += max(0, log.end_offset - max(command.offset, log.earliest))
             self._around.lines.info(
                 "cut",
                 "{copy} is cut at offset {offset}, where broker {leader} has another history",
@@ -400,6 +414,7 @@ class Copy:
             headers = check_batches(data, end, last_epoch, known.epoch, has_holes=has_holes)
             if headers:
                 size = sum(each.size_bytes for each in headers)
+                self._around.counts.fetched_bytes += size
                 log.replica.append_placed([memoryview(data)[:size]], headers, self._around.now_ms())
         except InvalidBatchError as error:
             self._around.lines.error(
