@@ -108,6 +108,8 @@ class ClusterPart:
     def _publish_local(self, names: Collection[str]) -> None:
         published = dict(self._local)  # the cluster's thread reads what it was given
         for each in {*names, *self._without_id}:
+            if self._registry.is_being_deleted(each):
+                continue  # its logs are gone before it is: it would look like one of 0.7
             published.pop(each, None)
             self._without_id.discard(each)
             if self._registry.exists(each):

@@ -6,7 +6,7 @@ Of many, some at a time: whoever waits for messages of all of them hears of thes
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from hermes.cluster.gathering import Gathered
@@ -19,6 +19,7 @@ from hermes.storage import Log
 #: How many topics' files are deleted at a time, and for how long: then others may use the names.
 _MOST: Final = 200
 _MOST_SECONDS: Final = 0.5
+_THREADS: Final = 4
 
 
 class _Doomed(NamedTuple):
@@ -53,9 +54,7 @@ class Deletions:
         return self._doomed.add(_Doomed(topic, logs, client))
 
     async def _delete(self, doomed: Sequence[_Doomed]) -> list[Failure | None]:
-        shared = self._shared
-        topics = [each.topic for each in doomed]
-        results: list[Failure | None] = await shared.in_thread(self._delete_files, topics)
+        results = await self._delete_files([each.topic for each in doomed])
         over = doomed[: len(results)]
         gone = [each.topic for each, fault in zip(over, results, strict=True) if fault is None]
         try:
@@ -69,19 +68,28 @@ class Deletions:
             self._tell(each, fault)
         return results
 
-    def _delete_files(self, topics: Sequence[str]) -> list[Failure | None]:
-        """In a thread: what became of each, of the first ones at least."""
-        ends = self._shared.clock.seconds() + _MOST_SECONDS
-        results: list[Failure | None] = []
-        for topic in topics:
-            try:
-                self._shared.directory.delete_topic(topic)
-                results.append(None)
-            except Exception:
-                results.append(Failure())  # type: ignore[no-untyped-call]
-            if self._shared.clock.seconds() >= ends:
-                break
-        return results
+    async def _delete_files(self, topics: Sequence[str]) -> list[Failure | None]:
+        """What became of each, of the first ones at least."""
+        # Each waits for the disk several times.
+        shared, results = self._shared, dict[int, Failure | None]()
+        numbered, ends = iter(enumerate(topics)), shared.clock.seconds() + _MOST_SECONDS
+
+        def delete_some() -> None:
+            for number, topic in numbered:
+                results[number] = self._delete_one(topic)
+                if shared.clock.seconds() >= ends:
+                    break
+
+        count = min(_THREADS, len(topics))
+        await gatherResults([shared.in_thread(delete_some) for _ in range(count)])
+        return [results[number] for number in range(len(results))]
+
+    def _delete_one(self, topic: str) -> Failure | None:
+        try:
+            self._shared.directory.delete_topic(topic)
+        except Exception:
+            return Failure()  # type: ignore[no-untyped-call]
+        return None
 
     def _end(self, over: Sequence[_Doomed]) -> None:
         shared = self._shared

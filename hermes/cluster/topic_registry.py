@@ -306,6 +306,9 @@ class TopicRegistry:
             if not deleted.called:
                 deleted.callback(None)
 
+    def is_being_deleted(self, topic: str) -> bool:
+        return topic in self._deleting
+
     def deletion(self, topics: Iterable[str]) -> "Deferred[None] | None":
         """Fires when the first of these topics that is being deleted is gone; None when none is.
 

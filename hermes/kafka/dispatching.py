@@ -61,7 +61,7 @@ LARGE_ENTRIES: Final = 256
 #: How Kafka writes that it was not asked what a client may do.
 NOT_ASKED: Final = -(2**31)
 
-#: So many entries of a request are carried out before others have a turn.
+#: So many entries of a request are carried out before it is looked whether others have a turn.
 ENTRIES_AT_A_TIME: Final = 16
 
 #: What a request of no more bytes holds while it waits is not counted: a connection holds more.
@@ -241,6 +241,7 @@ class Call:
         has_passed: whether requests after it may be taken.
         awaited: the response, once something is waited for.
         admitted_bytes: what it holds of the server's `admission`; 0 for most.
+        turn_ends: until when it may go on after some of its entries.
     """
 
     __slots__ = (
@@ -255,6 +256,7 @@ class Call:
         "is_large",
         "make",
         "server",
+        "turn_ends",
         "version",
     )
 
@@ -271,6 +273,7 @@ class Call:
         self.has_passed = False
         self.awaited: DeferredResponse | None = None
         self.admitted_bytes = 0
+        self.turn_ends = 0.0
 
     def permits(self, operation: Operation, resource: Resource) -> bool:
         """Whether the client may do something; a refusal is counted, and logged within limits."""
@@ -296,10 +299,15 @@ class Call:
 
     async def after_entry(self, number: int) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""
-        if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
+        scheduler = self.server.shared.scheduler
+        if (
+            number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1
+            and scheduler.now() >= self.turn_ends
+        ):
             turn: Deferred[None] = Deferred()
-            self.server.shared.scheduler.resume_later(lambda: turn.callback(None))
+            scheduler.resume_later(lambda: turn.callback(None))
             await turn
+            self.turn_ends = scheduler.now() + scheduler.quantum_seconds
 
     @property
     def is_moot(self) -> bool:

@@ -6,7 +6,7 @@ which every client gives up at once, and which Java's and librdkafka show with t
 
 from typing import Any, Final
 
-from hermes.kafka.dispatching import LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import ENTRIES_AT_A_TIME, LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import Operation, Resource
 
@@ -29,7 +29,8 @@ async def find_coordinator(request: Any, call: Call) -> Any:
         found = []
         for number, key in enumerate(request.coordinator_keys):
             found.append(call.make.Coordinator(key=key, **_find(kind, key, call, "")))
-            await call.after_entry(number)
+            if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
+                await call.after_entry(number)
         return call.make.FindCoordinatorResponse(coordinators=tuple(found))
     return call.make.FindCoordinatorResponse(**_find(kind, request.key, call, "NONE"))
 

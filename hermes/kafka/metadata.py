@@ -69,7 +69,8 @@ async def _find_rest(request: Any, call: Call, wanted: list[Any], found: list[An
         if one is None:
             one = await _create(wanted[number].name, call)
         found.append(one)
-        await call.after_entry(number)
+        if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
+            await call.after_entry(number)
     return await settled(_answer(request, call, found))
 
 

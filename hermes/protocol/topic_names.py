@@ -30,7 +30,9 @@ def check_topic_name(name: str, max_length: int = 255) -> None:
     """
     if not name:
         raise InvalidTopicError("a topic's name can't be empty")
-    length = len(name) + sum(character > "\uffff" for character in name)
+    length = len(name)
+    if not name.isascii():
+        length += sum(character > "\uffff" for character in name)
     if length > max_length:
         raise InvalidTopicError(
             f"the topic name {quoted(name)} has {length} characters, {max_length} are allowed"
