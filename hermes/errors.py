@@ -354,6 +354,20 @@ class RefusedRecordsError(BrokerError):
     code = 82
 
 
+class TooFewReplicasError(BrokerError):
+    """Code 83: fewer copies are in sync than `min_insync_replicas`; nothing was appended."""
+
+    code = 83
+    retriable = True
+
+
+class NotLeaderError(BrokerError):
+    """Code 84: another broker leads the partition, or nobody; nothing was done. Look again who."""
+
+    code = 84
+    retriable = True
+
+
 # -- client -------------------------------------------------------------------------------------
 
 
@@ -541,14 +555,6 @@ class LoadTargetError(LoadError):
 
 class AuditEventError(HermesError):
     """A message of the topic hermes-audit is not an event that this version understands."""
-
-
-class NotLeaderError(HermesError):
-    """The partition is another broker's; Kafka clients look up whose again."""
-
-
-class TooFewReplicasError(HermesError):
-    """Fewer copies are in sync than `min_insync_replicas` asks for; nothing was appended."""
 
 
 class ProducerStateError(HermesError):

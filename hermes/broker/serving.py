@@ -232,6 +232,7 @@ class ServingBroker:
                 self.coordination.topic_created,
                 self.coordination.topic_deleted,
                 lambda *place: self.cluster.topics.owns(*place),  # noqa: PLW0108 - made below
+                lambda *place: self.cluster.topics.check_here(*place),  # noqa: PLW0108
             )
             self._report_more_partitions(topics)
             self.shared = Shared(

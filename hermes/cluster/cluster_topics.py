@@ -207,6 +207,17 @@ class ClusterTopics:
             return self._broker_id in state.replicas
         return BrokerPartition(self._broker_id, partition) in found.partitions
 
+    def check_here(self, topic: str, partition: int) -> None:
+        """Raise NotLeaderError where a partition that there is has no place on this broker."""
+        found = self._topics.get(topic)
+        if found is None or self.owns(topic, partition):
+            return
+        if 0 <= partition < len(found.partitions):
+            raise NotLeaderError(
+                f"partition {partition} of topic {quoted(topic)} is on broker "
+                f"{found.leader(partition)}"
+            )
+
     def log(self, topic: str, number: int) -> Log:
         """The log of a partition by Kafka's number; made if it wasn't written to yet.
 

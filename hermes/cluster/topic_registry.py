@@ -48,6 +48,7 @@ class TopicRegistry:
         on_deleted: called with the name of each topic that is gone, and its UUID if it had one.
         owns: says whether a partition is this broker's; of topics that are numbered through over
             a cluster, others are other brokers'.
+        check_here: raises NotLeaderError for a partition that other brokers have, and not this one.
 
     Attributes:
         stopping: set when the broker stops: nothing is created from then on.
@@ -62,6 +63,7 @@ class TopicRegistry:
         on_created: Callable[[str, int, str], None] = lambda topic, partitions, log_format: None,
         on_deleted: Callable[[str, UUID | None], None] = lambda topic, topic_id: None,
         owns: Callable[[str, int], bool] = lambda topic, partition: True,
+        check_here: Callable[[str, int], None] = lambda topic, partition: None,
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -74,6 +76,7 @@ class TopicRegistry:
         self._observers: list[Callable[[str], None]] = []
         self.stopping = False
         self._owns = owns
+        self._check_here = check_here
         for topic, partition in directory.logs:
             self._note(topic, partition)
 
@@ -169,11 +172,13 @@ class TopicRegistry:
     def for_fetch(self, topic: str, partition: int) -> Log | None:
         """A partition's log, creating nothing; None for one that was never written to.
 
-        Raises InvalidTopicError; WrongPartitionError: there is no such partition.
+        Raises InvalidTopicError; WrongPartitionError: there is no such partition; NotLeaderError:
+        another broker's.
         """
         log = self._directory.get(topic, partition)
         if log is None:
             check_topic_name(topic, self._config.max_topic_name_length)
+            self._check_here(topic, partition)
             self._check_partition(topic, partition)
         return log
 
@@ -184,7 +189,8 @@ class TopicRegistry:
             InvalidTopicError: the name is not allowed, or can't be stored.
             UnknownTopicError: it does not exist and may not be created by producing.
             TooManyTopicsError: it does not exist, and there are `max_topics` or `max_partitions`.
-            WrongPartitionError, TopicBeingDeletedError, BrokerStoppingError, StorageError
+            WrongPartitionError, NotLeaderError, TopicBeingDeletedError, BrokerStoppingError,
+            StorageError
         """
         if partition == -1:
             numbers = range(self.partition_count(topic))
@@ -369,6 +375,7 @@ class TopicRegistry:
     def _make(self, topic: str, partition: int) -> Log:
         self._check_free(topic)
         check_topic_name(topic, self._config.max_topic_name_length)
+        self._check_here(topic, partition)
         self._check_partition(topic, partition)
         if not self._owns(topic, partition):
             raise WrongPartitionError(

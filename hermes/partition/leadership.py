@@ -49,3 +49,14 @@ class _Nobodys:
 
 
 NOBODYS: Final[Leadership] = _Nobodys()
+
+
+def is_led(leadership: Leadership | None) -> bool:
+    """Whether this broker may tell the end of its copy."""
+    if leadership is None:
+        return True
+    try:
+        leadership.check()
+    except NotLeaderError:
+        return False
+    return leadership.is_end_known

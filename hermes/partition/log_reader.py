@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from hermes.errors import HermesError
+from hermes.errors import HermesError, OffsetOutOfRangeError
 from hermes.server.fairness import FairScheduler, cooperatively
 from hermes.server.outcomes import settled, then
 from hermes.storage import Log, NotInMemoryError
@@ -124,3 +124,9 @@ def _warm(reads: Sequence[LogRead]) -> None:
     for log, offset, max_bytes, whole_first in reads:
         with suppress(HermesError):  # which the fetch meets, too
             log.read(offset, max_bytes, whole_first=whole_first).release()
+
+
+def awaits_its_end(log: Log, offset: int, error: HermesError) -> bool:
+    """Whether an offset is out of range only since a new leader doesn't know its end yet."""
+    is_outside = isinstance(error, OffsetOutOfRangeError)
+    return is_outside and not log.is_sole_copy and log.earliest <= offset <= log.end_offset

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hermes.config import BrokerConfig
 from hermes.errors import InvalidTransactionStateError, WrongFormatError
 from hermes.partition.flushing import FlushScheduler
-from hermes.partition.leadership import NOBODYS, Leadership
+from hermes.partition.leadership import NOBODYS, Leadership, is_led
 from hermes.partition.waiting import key_of
 from hermes.protocol.record_batches import (
     TRANSACTIONAL_BIT,
@@ -225,6 +225,10 @@ class Partitions:
         if found is None:
             found = self._known[log] = Partition(log, *self._made)
         return found
+
+    def led(self, logs: Sequence[Log]) -> list[Log]:
+        """Those of some logs that this broker may tell the ends of: it leads them for certain."""
+        return [log for log in logs if log.is_sole_copy or is_led(self.of(log).leadership)]
 
     def forget(self, log: Log) -> None:
         self._known.pop(log, None)

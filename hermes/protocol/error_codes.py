@@ -26,6 +26,7 @@ from hermes.errors import (
     MessageTooLargeError,
     NotAuthenticatedError,
     NotAuthorizedError,
+    NotLeaderError,
     OffsetOutOfRangeBrokerError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
@@ -35,6 +36,7 @@ from hermes.errors import (
     SourceOverlapError,
     StorageError,
     StorageUnavailableError,
+    TooFewReplicasError,
     TooManyTopicsError,
     TopicBeingDeletedError,
     TopicExistsError,
@@ -74,6 +76,8 @@ class ErrorCode(IntEnum):
     NOT_AUTHORIZED = 80
     WRONG_FORMAT = 81
     REFUSED_RECORDS = 82
+    TOO_FEW_REPLICAS = 83
+    NOT_LEADER = 84
 
 
 _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
@@ -152,6 +156,14 @@ _ERRORS: Final[dict[ErrorCode, tuple[type[BrokerError], str]]] = {
         RefusedRecordsError,
         "the topic takes no such messages: it is compacted and needs a key with each, or they "
         "are damaged; nothing was written",
+    ),
+    ErrorCode.TOO_FEW_REPLICAS: (
+        TooFewReplicasError,
+        "fewer copies are in sync than the topic's min_insync_replicas; nothing was written",
+    ),
+    ErrorCode.NOT_LEADER: (
+        NotLeaderError,
+        "another broker leads the partition, or nobody does at the moment; nothing was done",
     ),
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from hermes.errors import RemoteProtocolError
 from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
 
@@ -31,6 +32,7 @@ _ONE_PRODUCED_BYTES = _ONE_PRODUCED.size - 4
 _TOPIC = struct.Struct(">hii")
 #: Of each of these: partition, earliest, high watermark, size.
 _PARTITION = struct.Struct(">iqqq")
+_LEADER = struct.Struct(">iiiii")
 
 
 class FetchedEntry(NamedTuple):
@@ -108,6 +110,18 @@ class PartitionMetadata:
     size_bytes: int
 
 
+class PartitionLeader(NamedTuple):
+    """Of a partition that has, or had, several copies: who leads it; -1 for nobody.
+
+    `home`: the broker in its name, which never changes.
+    """
+
+    partition: int
+    home: int
+    leader: int
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """One topic.
@@ -115,10 +129,11 @@ class TopicMetadata:
     Attributes:
         error: 0, UNKNOWN_TOPIC or INVALID_TOPIC.
         partition_count: how many partitions it has, or would have if it were created now.
-        partitions: those that have been written to, by number.
+        partitions: those that have been written to, by number; one with copies where it is led.
         holds_records: whether its format is Kafka's, whose offsets count messages; those of 0.7's
             count bytes.
         copies: how many brokers have each partition at least; earlier releases say 1.
+        leaders: as the broker knows them, wherever they are.
     """
 
     topic: str
@@ -127,6 +142,7 @@ class TopicMetadata:
     partitions: tuple[PartitionMetadata, ...]
     holds_records: bool = False
     copies: int = 1
+    leaders: tuple[PartitionLeader, ...] = ()
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -135,7 +151,7 @@ class TopicMetadata:
         A topic of Kafka's format is numbered through over a cluster, and of its numbers a broker
         has those that it describes. One of 0.7's has them all, also before they are written to.
         """
-        if self.holds_records and self.partitions:
+        if self.holds_records and (self.partitions or self.leaders):
             return [each.partition for each in self.partitions]
         return range(self.partition_count)
 
@@ -307,6 +323,7 @@ def encode_metadata_response(metadata: BrokerMetadata) -> bytes:
         )
         parts.append(encode_partitions_metadata(topic.partitions))
     parts.append(encode_copies(each.copies * each.holds_records for each in metadata.topics))
+    parts.append(encode_leaders([each.leaders for each in metadata.topics]))
     return frame(*parts)
 
 
@@ -345,6 +362,12 @@ def encode_copies(copies: Iterable[int]) -> bytes:
     return bytes(copies)
 
 
+def encode_leaders(leaders: Sequence[Sequence[PartitionLeader]]) -> bytes:
+    """Encode what comes last, if anything: the leaders that are known of each topic, in order."""
+    found = [_LEADER.pack(place, *each) for place, some in enumerate(leaders) for each in some]
+    return pack(">i", len(found)) + b"".join(found) if found else b""
+
+
 def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadata:
     reader = checked_reader(body, detail)
     metadata = BrokerMetadata(
@@ -365,6 +388,9 @@ def decode_metadata_response(body: Buffer, *, detail: str = "") -> BrokerMetadat
         replace(topic, holds_records=True, copies=copies) if copies else topic
         for topic, copies in zip(metadata.topics, counts, strict=True)
     ]
+    if reader.remaining:  # so it was before there were copies
+        for place, leaders in _leaders(reader, len(topics)).items():
+            topics[place] = replace(topics[place], leaders=tuple(leaders))
     return replace(metadata, topics=tuple(topics))
 
 
@@ -417,6 +443,16 @@ def read_code(reader: ByteReader) -> int:
 
 def _known(code: int) -> int:
     return ErrorCode(code) if code in ErrorCode._value2member_map_ else code
+
+
+def _leaders(reader: ByteReader, topic_count: int) -> dict[int, list[PartitionLeader]]:
+    found: dict[int, list[PartitionLeader]] = {}
+    for _ in range(reader.count(reader.int32())):
+        place, *leader = reader.numbers(_LEADER)
+        if not 0 <= place < topic_count:
+            raise RemoteProtocolError(f"a leader is of topic {place}, of {topic_count}")
+        found.setdefault(place, []).append(PartitionLeader(*leader))
+    return found
 
 
 def _topic_metadata(reader: ByteReader) -> TopicMetadata:

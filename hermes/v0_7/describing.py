@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from hermes._version import __version__
-from hermes.cluster.cluster_topics import ClusterTopics
+from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.replica_placing import copies_of
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry, size_of
@@ -27,6 +27,7 @@ from hermes.protocol import (
     LogLine,
     LogLines,
     MetadataRequest,
+    PartitionLeader,
     PartitionMetadata,
     RecentLogLinesRequest,
     SettingDescription,
@@ -34,6 +35,7 @@ from hermes.protocol import (
     code_for,
     encode_copies,
     encode_error_response,
+    encode_leaders,
     encode_log_lines_response,
     encode_partitions_metadata,
     encode_refusal,
@@ -55,6 +57,7 @@ MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 _CHUNK = 256
 
 _PARTITION_BYTES = 28
+_LEADER_BYTES = 20
 
 
 class Descriptions:
@@ -72,10 +75,6 @@ class Descriptions:
         if self._is_large(request):
             return cancellable(self._large_responses.make(self.describe, request, client))
         return cancellable(self.describe(request, client))
-
-    def _copies_of(self, name: str) -> int:
-        found = self._cluster_topics.get(name)
-        return 1 if found is None else min(copies_of(found), default=1)
 
     def settings(self, request: DescribeSettingsRequest) -> bytes:
         topic = request.topic
@@ -122,7 +121,10 @@ class Descriptions:
         names = self._topics.names() if request.topics is None else request.topics
         unique = list(dict.fromkeys(names))
         description = _Description(
-            self._topics, self._copies_of, self._shared.config.max_topic_name_length
+            self._topics,
+            self._cluster_topics.get,
+            self._shared.partitions.led,
+            self._shared.config.max_topic_name_length,
         )
         if self._shared.refusals.is_on:
             describe = Operation.DESCRIBE
@@ -144,6 +146,7 @@ class Descriptions:
                 metadata_response_header(self._broker(), description.count),
                 *description.parts,
                 encode_copies(description.copies),
+                encode_leaders(description.leaders),
             )
 
         try:
@@ -165,31 +168,44 @@ class _Description:
     """
 
     def __init__(
-        self, topics: TopicRegistry, copies_of: Callable[[str], int], max_name_length: int
+        self,
+        topics: TopicRegistry,
+        in_cluster: Callable[[str], ClusterTopic | None],
+        led: Callable[[Sequence[Log]], Sequence[Log]],
+        max_name_length: int,
     ) -> None:
         self.is_shown: Callable[[str], bool] | None = None
         self.names_hidden = False
         self.count = 0
         self.parts: list[bytes] = []
         self.copies: list[int] = []
+        self.leaders: list[Sequence[PartitionLeader]] = []
         self.chunks: list[tuple[int, Sequence[Log]]] = []  # which part, and of which logs
         self._topics = topics
-        self._copies_of = copies_of
+        self._in_cluster = in_cluster
+        self._led = led
         self._max_name_length = max_name_length
         self._size_bytes = 0
 
     def add(self, name: str) -> None:
         if self.is_shown is None or self.is_shown(name):
-            code, count, logs = self._look_up(name)
+            found = self._in_cluster(name)
+            code, count, logs = self._look_up(name, found)
         elif self.names_hidden:
-            code, count, logs = ErrorCode.NOT_AUTHORIZED, 0, ()
+            found, code, count, logs = None, ErrorCode.NOT_AUTHORIZED, 0, ()
         else:
             return
-        is_of_kafka = code == ErrorCode.NONE and self._topics.format(name) == FORMAT_KAFKA
-        self.copies.append(self._copies_of(name) if is_of_kafka else 0)
+        leaders = _leaders(found)
+        is_of_kafka = code == ErrorCode.NONE and (
+            bool(leaders) or self._topics.format(name) == FORMAT_KAFKA
+        )
+        copies = 1 if found is None else min(copies_of(found), default=1)
+        self.copies.append(copies if is_of_kafka else 0)
+        self.leaders.append(leaders)
         self.count += 1
         beginning = encode_topic_metadata(name, code, count, len(logs))
-        self._size_bytes += len(beginning) + 1 + _PARTITION_BYTES * len(logs)
+        self._size_bytes += len(beginning) + 1
+        self._size_bytes += _PARTITION_BYTES * len(logs) + _LEADER_BYTES * len(leaders)
         if self._size_bytes > MAX_RESPONSE_BYTES:
             raise AnswerTooLargeError(f"it would be larger than {MAX_RESPONSE_BYTES} bytes")
         self.parts.append(beginning)
@@ -206,13 +222,27 @@ class _Description:
             ]
         )
 
-    def _look_up(self, name: str) -> tuple[ErrorCode, int, Sequence[Log]]:
+    def _look_up(
+        self, name: str, found: ClusterTopic | None
+    ) -> tuple[ErrorCode, int, Sequence[Log]]:
         try:
             check_topic_name(name, self._max_name_length)
         except InvalidTopicError:
             return ErrorCode.INVALID_TOPIC, 0, ()
+        if found is not None and found.copies:  # this broker need not have any
+            return ErrorCode.NONE, len(found.partitions), self._led(self._topics.partitions(name))
         code = ErrorCode.NONE if self._topics.exists(name) else ErrorCode.UNKNOWN_TOPIC
         return code, self._topics.partition_count(name), self._topics.partitions(name)
+
+
+def _leaders(found: ClusterTopic | None) -> list[PartitionLeader]:
+    if found is None:
+        return []
+    return [
+        PartitionLeader(number, place.broker_id, state.leader, state.epoch)
+        for number, (place, state) in enumerate(zip(found.partitions, found.copies, strict=False))
+        if state is not None
+    ]
 
 
 def _refusal(error: Any) -> bytes:

@@ -20,11 +20,12 @@ from hermes.cluster.topic_registry import wrong_format
 from hermes.errors import (
     HermesError,
     InvalidTopicError,
+    NotLeaderError,
     OffsetOutOfRangeError,
     WrongFormatError,
     WrongPartitionError,
 )
-from hermes.partition.log_reader import LogRead
+from hermes.partition.log_reader import LogRead, awaits_its_end
 from hermes.protocol import (
     LONG_ENTRIES,
     ContentFormat,
@@ -125,10 +126,14 @@ class Fetches:
             counts_messages, size = log.counts_messages, request.max_size
             if counts_messages and not takes_records:
                 raise wrong_format(request.topic)
+            if partition.leadership is not None:
+                partition.leadership.check()
             if not 0 <= size <= _LARGEST_FETCH_BYTES:
                 size = 0 if size < 0 else _LARGEST_FETCH_BYTES
             messages, view = log.fetch(request.offset, size, counts_messages, resident)
         except HermesError as error:
+            if partition is not None and awaits_its_end(partition.log, request.offset, error):
+                return Fetched(_FINE, None, partition.log.high_watermark, _CONTENTS[True])
             code = self._code(request, error, client, is_own)
             if partition is None:
                 return Fetched(code)
@@ -169,6 +174,8 @@ class Fetches:
             self._log.warn("format", "refused to {client}: {error}", client=client, error=error)
             is_own |= client.knows_own_codes
             return ErrorCode.WRONG_FORMAT if is_own else ErrorCode.INVALID_MESSAGE
+        if isinstance(error, NotLeaderError):
+            return ErrorCode.NOT_LEADER if is_own or client.knows_own_codes else ErrorCode.UNKNOWN
         if not isinstance(error, InvalidTopicError):
             self._log.error(
                 "fetch",

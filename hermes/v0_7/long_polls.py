@@ -39,6 +39,7 @@ class LongPolls:
     def __init__(self, shared: Shared, fetches: Fetches) -> None:
         self._fetches = fetches
         self._find = shared.directory.get
+        self._partitions = shared.partitions
         self._topics = shared.topics
         self._scheduler = shared.scheduler
         self._refusals = shared.refusals
@@ -111,8 +112,12 @@ class LongPolls:
             except HermesError:
                 return None
             return 0
+        if not log.is_sole_copy and not self._partitions.led((log,)):
+            return None
         bases, _, _, mark = log.view
         behind = mark - offset
+        if behind < 0 and not log.is_sole_copy and offset <= log.end_offset:
+            return 0
         if behind < 0 or offset < (bases[0] if bases else 0) or max_size < 0:
             return None
         if log.counts_messages:  # how many bytes they are isn't known: any are enough

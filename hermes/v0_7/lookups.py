@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import size_of
-from hermes.errors import HermesError
+from hermes.errors import HermesError, NotLeaderError
 from hermes.partition.damage_check import damage_text
 from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol import (
@@ -47,6 +47,7 @@ class Lookups:
 
     def __init__(self, shared: Shared) -> None:
         self._topics = shared.topics
+        self._partitions = shared.partitions
         self._now_ms = shared.now_ms
         self._in_thread = shared.in_thread
         self._running = DeferredSemaphore(CONCURRENT_LOOKUPS)
@@ -55,7 +56,9 @@ class Lookups:
         if request.max_offsets < 0:
             raise CloseConnection(f"an offsets request for {request.max_offsets} offsets")
         try:
-            log = self._topics.for_fetch(request.topic, request.partition)
+            log = self._led(request.topic, request.partition, is_of_end=request.time == _LATEST)
+        except NotLeaderError:  # of topics of Kafka's format only, where 0.7's clients don't look
+            return encode_error_response(ErrorCode.NOT_LEADER)
         except HermesError as error:
             raise CloseConnection(f"offsets of {quoted(request.topic)}: {error}") from error
         is_known = request.time in (_LATEST, _EARLIEST)
@@ -66,9 +69,19 @@ class Lookups:
             return encode_offsets_response(log.offsets_before(*wanted))
         return self._look_up(encode_offsets_response, None, log.offsets_before, *wanted)
 
+    def _led(self, topic: str, number: int, *, is_of_end: bool = False) -> Log | None:
+        """A partition's log, as `TopicRegistry.for_fetch` finds it, if this broker leads it."""
+        log = self._topics.for_fetch(topic, number)
+        leadership = None if log is None else self._partitions.of(log).leadership
+        if leadership is not None:
+            leadership.check()
+            if is_of_end and not leadership.is_end_known:
+                raise NotLeaderError("a new leader doesn't know yet what is committed")
+        return log
+
     def boundary(self, request: BoundaryRequest) -> Outcome:
         try:
-            log = self._topics.for_fetch(request.topic, request.partition)
+            log = self._led(request.topic, request.partition)
         except HermesError as error:
             return encode_boundary_response(code_for(error), -1)
         if log is None:
@@ -82,7 +95,7 @@ class Lookups:
 
     def append_times(self, request: AppendTimesRequest) -> Outcome:
         try:
-            log = self._topics.for_fetch(request.topic, request.partition)
+            log = self._led(request.topic, request.partition)
         except HermesError as error:
             return encode_error_response(code_for(error))
         if request.interval_ms < 1:
@@ -104,7 +117,7 @@ class Lookups:
         topic, topics = request.topic, self._topics
         if not topics.exists(topic):
             return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
-        logs = topics.partitions(topic)
+        logs = self._partitions.led(topics.partitions(topic))
         begin = bisect_left(logs, request.first, key=lambda log: log.partition)
         some, rest = logs[begin : begin + DESCRIBED_PARTITIONS], logs[begin:][DESCRIBED_PARTITIONS:]
         count, following = topics.partition_count(topic), rest[0].partition if rest else -1

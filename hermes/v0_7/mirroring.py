@@ -237,7 +237,8 @@ class Mirroring:
             log = self._topics.for_fetch(request.topic, request.partition)
             return [] if log is None else [log]
         first = request.first >> _NUMBER_BITS
-        return [log for log in self._topics.partitions(request.topic) if log.partition >= first]
+        logs = self._shared.partitions.led(self._topics.partitions(request.topic))
+        return [log for log in logs if log.partition >= first]
 
     # -- the cluster's id -----------------------------------------------------------------------
 

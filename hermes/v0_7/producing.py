@@ -197,7 +197,7 @@ class Produces:
         if not is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         deleted = self._topics.deletion(produce.topic for produce in request.produces)
-        append_entry = partial(self._append_entry, client)
+        append_entry = partial(self._append_entry, client, request.acks == _UNTIL_FLUSHED)
         append = partial(self._judge_and_append, request.produces, append_entry, client)
         appended = append() if deleted is None else self.after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(
@@ -228,13 +228,13 @@ class Produces:
         return deleted.addCallback(ended)
 
     def _append_entry(
-        self, client: Client, pair: tuple[ProduceRequest, CheckResult]
+        self, client: Client, needs_all: bool, pair: tuple[ProduceRequest, CheckResult]
     ) -> AppendedEntry[ProducedEntry]:
         produce, check = pair
         try:
             if isinstance(check, HermesError):
                 raise check
-            log, offset = self._append(produce, check, client)
+            log, offset = self._append(produce, check, client, needs_all)
         except HermesError as error:
             return self._refused_entry(produce.topic, produce.partition, error, client)
         return AppendedEntry.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
@@ -299,7 +299,8 @@ class Produces:
             deleted = self._topics.deletion(topics) if may_wait else None
             del topics  # what is waited for below may take long
             if deleted is None:
-                append_entry = partial(self._append_entry, client)
+                needs_all = request.acks == _UNTIL_FLUSHED
+                append_entry = partial(self._append_entry, client, needs_all)
                 appended = await self._append_slices(
                     request,
                     lambda produces: self._judge_and_append(produces, append_entry, client),
@@ -396,7 +397,7 @@ class Produces:
         return results
 
     def _append(
-        self, produce: ProduceRequest, check: CheckResult, client: Client
+        self, produce: ProduceRequest, check: CheckResult, client: Client, needs_all: bool = False
     ) -> tuple[Log, int]:
         partition = self.partition_for(produce.topic, produce.partition, client)
         if not isinstance(check, SetCheck):

@@ -5,6 +5,7 @@ batches, which are checked as those of Kafka's own clients. These come another w
 (`hermes.kafka.produce`), with producer ids, by which a batch is stored once.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError
 from hermes.partition.partition import batch_rules
-from hermes.protocol import ProduceRequest, core
+from hermes.protocol import RANDOM_PARTITION, ProduceRequest, core
 from hermes.protocol.record_batches import BatchHeader, BatchRules, check_batches, expands
 from hermes.server.clients import Client
 from hermes.storage import Log
@@ -66,9 +67,17 @@ class RecordProduces(Produces):
         super().__init__(shared)
         self.checker = BatchChecker(shared.settings, shared.in_thread)
 
-    def _append(self, produce: ProduceRequest, check: Any, client: Client) -> tuple[Log, int]:
-        partition = self.partition_for(produce.topic, produce.partition, client, takes_records=True)
+    def _append(
+        self, produce: ProduceRequest, check: Any, client: Client, needs_all: bool = False
+    ) -> tuple[Log, int]:
+        topic, number = produce.topic, produce.partition
+        if number == RANDOM_PARTITION:
+            led = self._partitions.led(self._topics.partitions(topic))
+            number = random.choice(led).partition if led else number
+        partition = self.partition_for(topic, number, client, takes_records=True)
         if not isinstance(check, BatchCheck):
             raise check
+        if needs_all and partition.leadership is not None:
+            partition.leadership.check_enough()
         done = partition.append_batches(check.headers, produce.message_set, check.rules)
         return partition.log, done.base_offset

@@ -147,8 +147,11 @@ def test_copies_are_made_on_each_broker_shown_by_it_and_deleted(trio: Trio, name
         with SimpleConsumer(broker.host, broker.port) as consumer:
             (told,) = consumer.metadata([name]).topics
             like_it = TopicSource(consumer, name, None).settings()
-        assert (told.holds_records, told.copies, list(told.numbers)) == (True, 3, [0, 1, 2])
         assert like_it == {"format": "kafka", "partitions": "3", "replicas": "3"}
+        assert (told.holds_records, told.copies, told.partition_count) == (True, 3, 3)
+        led = {each.partition: each.leader for each in told.leaders}
+        assert set(told.numbers) <= {n for n in led if led[n] == broker.broker_id}
+        assert sorted(led) == [0, 1, 2]
         assert {each.name for each in directories(broker, name)} == {
             f"{name}-{n}" for n in range(3)
         }

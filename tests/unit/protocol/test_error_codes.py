@@ -28,6 +28,8 @@ from hermes.protocol import ErrorCode, code_for, error_for
         (76, errors.SourceOverlapError),
         (77, errors.SourceGapError),
         (78, errors.InvalidSourceError),
+        (83, errors.TooFewReplicasError),
+        (84, errors.NotLeaderError),
     ],
 )
 def test_codes_and_classes_map_both_ways(number, kind):
@@ -75,6 +77,8 @@ def test_an_unknown_code_is_carried_along():
         (errors.StorageError("no descriptor"), ErrorCode.STORAGE_UNAVAILABLE),
         (errors.WrongPartitionError("no"), ErrorCode.WRONG_PARTITION),
         (errors.BrokerStoppingError("bye"), ErrorCode.STOPPING),
+        (errors.TooFewReplicasError("one"), ErrorCode.TOO_FEW_REPLICAS),
+        (errors.NotLeaderError("it is another's"), ErrorCode.NOT_LEADER),
         (errors.RemoteProtocolError("what"), ErrorCode.UNKNOWN),
         (KeyError("a fault of our own"), ErrorCode.UNKNOWN),
     ],
@@ -88,7 +92,7 @@ def test_only_what_may_succeed_later_is_retriable():
         code for code in ErrorCode if code is not ErrorCode.NONE and error_for(code).retriable
     }
 
-    assert retriable == {67, 69, 70, 71}
+    assert retriable == {67, 69, 70, 71, 83, 84}
 
 
 def test_the_former_names_of_an_unknown_outcome_are_still_names_of_it() -> None:
