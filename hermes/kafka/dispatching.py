@@ -42,6 +42,7 @@ from hermes.protocol.record_batches import BatchHeader
 from hermes.protocol.wire import Buffer
 from hermes.security import CLUSTER, Operation, Resource
 from hermes.server.clients import Client
+from hermes.server.fairness import QUANTUM_ENTRIES
 from hermes.server.metrics import RequestKind
 from hermes.server.outcomes import (
     CloseConnection,
@@ -299,11 +300,10 @@ class Call:
 
     async def after_entry(self, number: int) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""
+        if number % ENTRIES_AT_A_TIME != ENTRIES_AT_A_TIME - 1:
+            return
         scheduler = self.server.shared.scheduler
-        if (
-            number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1
-            and scheduler.now() >= self.turn_ends
-        ):
+        if scheduler.now() >= self.turn_ends or number % QUANTUM_ENTRIES == QUANTUM_ENTRIES - 1:
             turn: Deferred[None] = Deferred()
             scheduler.resume_later(lambda: turn.callback(None))
             await turn
