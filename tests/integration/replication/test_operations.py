@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from kafka_4 import run_tool
 from replicated_cluster import ReplicatedCluster
+from scraping import Scrape, until
 from server_process import DEADLINE_SECONDS
 
 _HERMES = str(Path(sys.executable).with_name("hermes"))
@@ -172,6 +173,49 @@ def test_a_broker_is_drained_and_another_gets_its_share(start_cluster: Start) ->
     assert sum(3 in each for each in targets(cluster, "clicks").values()) == 2
     assert count(cluster, "clicks", 1000) == 1000
     are_equal(cluster, copies=3)
+
+
+def metrics(
+    cluster: ReplicatedCluster, number: int, condition: Callable[[Scrape], bool] = bool
+) -> Scrape:
+    """What a broker says of itself, once a condition holds."""
+    ready = [each for each in cluster.brokers[number].lines if "is ready: Hermes" in each][-1]
+    return until(f"http://{ready.partition('HTTP on ')[2].partition(',')[0]}", condition)
+
+
+def test_metrics_tell_of_copies(start_cluster: Start) -> None:
+    settings = {"http_listen": "tcp:0:interface=127.0.0.1", "metrics_per_partition": True}
+    cluster = start_cluster(**settings)
+    cluster.create_topic("seen", 1, 3)
+    leader = cluster.leader("seen")
+    first, second = sorted({1, 2, 3} - {leader})
+    fill(cluster, "seen")
+    before, following = metrics(cluster, leader), metrics(cluster, first)
+
+    cluster.kill(second)
+    cluster.wait_until(lambda: len(cluster.copies("seen")[0].in_sync) == 2, "it stays in sync")
+    fill(cluster, "seen", 20)
+    alone = metrics(cluster, leader, lambda now: now("hermes_replica_under_replicated") == 1)
+    cluster.kill(leader)
+    cluster.leader("seen", but=leader)
+    after = metrics(cluster, first, lambda now: now("hermes_replica_led") == 1)
+
+    place = {"topic": "seen", "partition": "0"}
+    names = ("s", "_led", "_under_replicated", "_not_in_sync", "_offline_partitions")
+    assert [before(f"hermes_replica{each}") for each in names] == [1, 1, 0, 0, 0]
+    assert [following(f"hermes_replica{each}") for each in names] == [1, 0, 0, 0, 0]
+    assert following("hermes_replica_fetch_bytes_total") > 500
+    assert before("hermes_replica_lag_offsets", broker=str(first)) == 0
+    assert before("hermes_replica_lag_seconds", broker=str(first)) == 0
+    assert before("hermes_replica_isr_size", **place) == 3
+    assert (alone("hermes_replica_under_replicated"), alone("hermes_replica_under_min_isr")) == (
+        1,
+        0,
+    )
+    assert alone("hermes_replica_isr_changes_total", kind="shrink") == 1
+    assert alone("hermes_replica_lag_seconds", broker=str(second)) > 0
+    assert after("hermes_replica_elections_total", clean="yes") == 1
+    assert after("hermes_replica_elections_total", clean="no") == 0
 
 
 def test_who_lacks_messages_leads_only_where_an_operator_says_so(start_cluster: Start) -> None:
