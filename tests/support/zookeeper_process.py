@@ -175,18 +175,21 @@ class ZooKeeperEnsemble:
     Args:
         directory: for their files.
         count: how many.
+        given: further settings.
 
     Attributes:
         servers: each of them.
     """
 
-    def __init__(self, directory: Path, count: int = 3) -> None:
+    def __init__(
+        self, directory: Path, count: int = 3, given: Mapping[str, object] | None = None
+    ) -> None:
         ports = free_ports(2 * count)
         peers = {
             f"server.{number + 1}": f"127.0.0.1:{ports[2 * number]}:{ports[2 * number + 1]}"
             for number in range(count)
         }
-        more = {"initLimit": 100, "syncLimit": 50, **peers}
+        more = {"initLimit": 100, "syncLimit": 50, **(given or {}), **peers}
         self.servers = []
         for number in range(count):
             place = directory / str(number + 1)
