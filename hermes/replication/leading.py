@@ -31,11 +31,14 @@ class LeaderSettings(NamedTuple):
             be committed; at most all are asked for.
         lag_seconds: for how long a follower may lack something before it isn't in sync.
         trust_seconds: for how long a fetch shows that its follower follows nobody else.
+        preferred_seconds: for how long the first of the replicas has been in sync before leadership
+            goes back to it.
     """
 
     min_insync: int = 1
     lag_seconds: float = 10.0
     trust_seconds: float = 4.0
+    preferred_seconds: float = 60.0
 
 
 @dataclass(slots=True)

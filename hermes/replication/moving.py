@@ -13,9 +13,6 @@ from hermes.replication.state import NOBODY, PartitionState, moved
 #: For how long a successor is waited for, while nothing new is taken.
 HAND_OVER_SECONDS = 1.0
 
-#: For how long a preferred leader has been in sync before leadership goes back to it.
-PREFERRED_SECONDS = 60.0
-
 
 def finished_move(leading: Leading, lives: Mapping[int, int]) -> PartitionState | None:
     """The state after a move, once it can end; None while it can't, or there is none."""
@@ -60,7 +57,8 @@ class PreferredLeader:
             return NOBODY
         if self._since is None or self._since[0] != lives[first]:
             self._since = lives[first], now
-        return first if now - self._since[1] >= PREFERRED_SECONDS else NOBODY
+        is_due = now - self._since[1] >= leading.settings.preferred_seconds
+        return first if is_due else NOBODY
 
 
 class HandOver:

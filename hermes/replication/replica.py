@@ -19,7 +19,7 @@ from hermes.replication.electing import Electing, Refusals
 from hermes.replication.following import Append, Cut, Following, Rest, Restart
 from hermes.replication.leading import LeaderSettings, Leading
 from hermes.replication.messages import Answer, LogEnds, LogEpochs, ReplicaFetch
-from hermes.replication.moving import HandOver, finished_move, successor
+from hermes.replication.moving import HandOver, PreferredLeader, finished_move, successor
 from hermes.replication.state import (
     NOBODY,
     PartitionState,
@@ -156,6 +156,7 @@ class Replica:
         self._changing: str | None = None
         self._spent_epoch = -1
         self._hand_over: HandOver | None = None
+        self._preferred = PreferredLeader()
         self._is_dismissed = False
         self._wants_out = False
         self._has_ended = False
@@ -308,6 +309,7 @@ class Replica:
             self.leading = Leading(
                 self.broker_id, state, facts.ends.end, facts.high_watermark, self.settings, now
             )
+            self._preferred = PreferredLeader()
         elif self.role is Role.FOLLOWING:
             self._follow(state, self.life)
 
@@ -375,9 +377,14 @@ class Replica:
 
     def _led_change(self, leading: Leading, facts: LogFacts, now: float) -> Change | None:
         hand_over = self._hand_over
+        if hand_over is None:
+            preferred = self._preferred.due(leading, self.lives, now)
+            if preferred != NOBODY:
+                hand_over = self._hand_over = HandOver(preferred, now, must=False)
         if hand_over is not None:
             if hand_over.is_over(now) or hand_over.to not in self.lives:
-                self._hand_over = None
+                # Not at once again: nothing was taken meanwhile.
+                self._hand_over, self._preferred = None, PreferredLeader()
             elif hand_over.is_due(leading, facts.ends.end, now):
                 return self._handing_over(leading.state, hand_over.to)
         lives = self._living(leading)

@@ -25,6 +25,7 @@ from hermes.replication.electing import Electing
 from hermes.replication.following import Cut, Following
 from hermes.replication.leading import Leading
 from hermes.replication.messages import Diverging, LogEnds, Records
+from hermes.replication.moving import PreferredLeader
 from hermes.replication.replica import Replica
 
 _Patch = tuple[Any, str, Any]
@@ -97,7 +98,7 @@ def _answered_twice(self: Any, token: int, answer: Any, ends: LogEnds, epochs: A
 
 _mutation(
     "any_answer",
-    50,
+    300,
     "An answer counts once, for the fetch under way",
     (Following, "answered", _answered_twice),
 )
@@ -182,12 +183,16 @@ def _due_for_anyone(self: Any, found: Any, lives: Any, refusals: Any, now: float
     return None if is_led else now
 
 
+def _led_by_anyone(found: state.PartitionState, *who: int) -> state.PartitionState:
+    return replace(state.unclean(found, *who), unclean_epoch=found.unclean_epoch)
+
+
 _mutation(
     "anyone",
     20,
     "Only an in-sync replica becomes leader",
     (Electing, "due_at", _due_for_anyone),
-    (replica, "led_by", state.unclean),
+    (replica, "led_by", _led_by_anyone),
 )
 _mutation(
     "same_epoch",
@@ -203,7 +208,7 @@ _mutation(
     "same_opening",
     1000,
     "A leader whose log was out of service begins a new epoch",
-    (Replica, "_may_append_in", lambda self, state: True),
+    (Replica, "_may_append_in", lambda self, state, last_epoch: True),
 )
 _opened = Replica.opened
 _mutation(
@@ -283,4 +288,10 @@ _mutation(
     100,
     "A producer is told that it is out of step by who leads for certain",
     (Leading, "led_at", lambda self, time: True),
+)
+_mutation(
+    "never_back",
+    20,
+    "Leadership goes back to who is preferred",
+    (PreferredLeader, "due", lambda self, leading, lives, now: state.NOBODY),
 )

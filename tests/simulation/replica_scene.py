@@ -85,6 +85,7 @@ class ReplicatedPartition:
             min_insync=self.chance.choice((1, 2, 2)),
             lag_seconds=self.chance.choice((0.8, 1.5, 3.0)),
             trust_seconds=TRUST_SECONDS,
+            preferred_seconds=self.chance.choice((0.5, 2.0)),
         )
         segment_bytes = self.chance.choice((300, 600, 5000))
         self.cluster = Cluster(
@@ -260,7 +261,8 @@ class ReplicatedPartition:
             return False
         leader = self.cluster.brokers[state.leader].log
         is_shown = int(leader.high_watermark) == leader.end_offset
-        return is_shown and state.isr == frozenset(state.replicas)
+        is_preferred = state.leader == state.replicas[0]
+        return is_shown and is_preferred and state.isr == frozenset(state.replicas)
 
     def _is_lost(self) -> bool:
         """Whether only those are in sync whose copies aren't whole."""

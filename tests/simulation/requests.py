@@ -81,8 +81,10 @@ async def metadata(broker: SimulatedBroker, name: str) -> Topic:
 async def produce(
     broker: SimulatedBroker, topic: str | UUID, number: int, batch: bytes, acks: int = -1
 ) -> Produced:
+    (listener,) = broker.server.topics.listeners()
     call: Any = SimpleNamespace(
         server=broker.server,
+        client=SimpleNamespace(listener=listener),
         version=13,
         correlation_id=0,
         frame=SimpleNamespace(data=batch),

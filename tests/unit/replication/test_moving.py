@@ -6,7 +6,6 @@ from hermes.replication.leading import LeaderSettings, Leading
 from hermes.replication.messages import ReplicaFetch
 from hermes.replication.moving import (
     HAND_OVER_SECONDS,
-    PREFERRED_SECONDS,
     HandOver,
     PreferredLeader,
     finished_move,
@@ -57,12 +56,12 @@ def test_leadership_goes_back_to_who_is_preferred_and_has_been_in_sync_for_long(
     preferred = PreferredLeader()
     assert preferred.due(leading(), LIVES, 100) == NOBODY
     assert preferred.due(leading(state), LIVES, 100) == NOBODY
-    assert preferred.due(leading(state), LIVES, 100 + PREFERRED_SECONDS) == 2
+    assert preferred.due(leading(state), LIVES, 160) == 2
     away = leading(replace(state, isr=frozenset({1, 3})))
     assert preferred.due(away, LIVES, 170) == NOBODY
     assert preferred.due(leading(state), LIVES, 171) == NOBODY
     other_life = {**LIVES, 2: 23}
-    assert preferred.due(leading(state), other_life, 171 + PREFERRED_SECONDS) == NOBODY
+    assert preferred.due(leading(state), other_life, 231) == NOBODY
 
 
 def test_a_hand_over_waits_for_the_successor_and_not_for_ever() -> None:

@@ -250,6 +250,27 @@ def test_a_leader_that_stops_hands_over_and_then_leaves() -> None:
     assert leave.make(played.state) == left(played.state, 1)
 
 
+@pytest.mark.parametrize("comes_up", [True, False])
+def test_leadership_goes_back_to_who_is_preferred(comes_up: bool) -> None:
+    state = replace(LED, replicas=(2, 1, 3))
+    played = Played(state)
+    played.due()
+    assert played.replica.leading is not None
+    played.now += 60
+    for broker, life in ((2, 22), (3, 33)):
+        fetch = ReplicaFetch(broker, life, 7, 19, 5, 18, 1)
+        played.replica.leading.fetched(fetch, 19, played.now)
+    assert played.due() == []
+    assert not played.replica.takes_appends
+    if not comes_up:
+        played.now += 1
+        played.due()
+        assert played.replica.takes_appends, "it waits for long again"
+        return
+    played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, played.now)
+    assert played.carry_out(played.only(Change)) == handed_over(state, 1, 2, 22)
+
+
 def test_who_has_no_copy_any_more_is_dismissed_for_good() -> None:
     played = Played(LED)
     played.due()
