@@ -15,6 +15,9 @@ from twisted.web.resource import Resource
 from hermes.broker.serving import ServingBroker
 from hermes.web import Health, respond_later, write_json
 
+#: By which a client asks whether copies are in sync, too.
+_IN_SYNC = b"in_sync"
+
 #: How many offline partitions are named.
 _MOST_NAMED = 10
 
@@ -53,6 +56,24 @@ def readiness(run: ServingBroker, available_bytes: int | None = None) -> Iterato
         yield Check("disk", available_bytes >= wanted, f"{found}, ready_min_free is {wanted}")
 
 
+def copies_in_sync(run: ServingBroker) -> Check:
+    """Whether all copies that this broker has are in sync, but those that it is being given."""
+    topics, own, behind, count = run.cluster.topics, run.config.broker_id, list[str](), 0
+    for name in topics.names():
+        found = topics.get(name)
+        for number, state in enumerate(() if found is None else found.copies):
+            if state is not None and own in state.target and own not in state.adding:
+                count += 1
+                if own not in state.isr:
+                    behind.append(f"{name}-{number}")
+    if not topics.is_known:
+        return Check("in_sync", False, "it isn't known yet which topics there are")
+    named = ", ".join(behind[:_MOST_NAMED])
+    more = f" and {len(behind) - _MOST_NAMED} more" if len(behind) > _MOST_NAMED else ""
+    detail = f"not in sync: {named}{more}" if behind else f"all of {count} copies"
+    return Check("in_sync", not behind, detail)
+
+
 def health_resource(run: ServingBroker) -> Health:
     return Health(_Ready(run))
 
@@ -71,6 +92,8 @@ class _Ready(Resource):
 
     def _answer(self, free: int, request: Any) -> bytes:
         checks = list(readiness(self._run, free))
+        if request.args.get(_IN_SYNC, [b"0"])[-1] != b"0":
+            checks.append(copies_in_sync(self._run))
         ready = all(check.is_ok for check in checks)
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
         shown = {check.name: {"ok": check.is_ok, "detail": check.detail} for check in checks}

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 from kafka_4 import run_tool
 from replicated_cluster import ReplicatedCluster
-from scraping import Scrape, until
+from scraping import Scrape, get, until
 from server_process import DEADLINE_SECONDS
 
 _HERMES = str(Path(sys.executable).with_name("hermes"))
@@ -179,8 +179,12 @@ def metrics(
     cluster: ReplicatedCluster, number: int, condition: Callable[[Scrape], bool] = bool
 ) -> Scrape:
     """What a broker says of itself, once a condition holds."""
+    return until(http(cluster, number), condition)
+
+
+def http(cluster: ReplicatedCluster, number: int) -> str:
     ready = [each for each in cluster.brokers[number].lines if "is ready: Hermes" in each][-1]
-    return until(f"http://{ready.partition('HTTP on ')[2].partition(',')[0]}", condition)
+    return f"http://{ready.partition('HTTP on ')[2].partition(',')[0]}"
 
 
 def test_metrics_tell_of_copies(start_cluster: Start) -> None:
@@ -198,8 +202,11 @@ def test_metrics_tell_of_copies(start_cluster: Start) -> None:
     alone = metrics(cluster, leader, lambda now: now("hermes_replica_under_replicated") == 1)
     cluster.kill(leader)
     cluster.leader("seen", but=leader)
+    status, text = get(f"{http(cluster, first)}/health/ready?in_sync=1")
     after = metrics(cluster, first, lambda now: now("hermes_replica_led") == 1)
 
+    assert status == 200, text
+    assert json.loads(text)["checks"]["in_sync"] == {"ok": True, "detail": "all of 1 copies"}
     place = {"topic": "seen", "partition": "0"}
     names = ("s", "_led", "_under_replicated", "_not_in_sync", "_offline_partitions")
     assert [before(f"hermes_replica{each}") for each in names] == [1, 1, 0, 0, 0]
