@@ -129,7 +129,7 @@ def test_who_comes_back_with_an_empty_disk_does_not_lead_again() -> None:
 def test_what_a_copy_had_in_a_former_life_lets_nobody_in() -> None:
     """The leader remembered what was acknowledged, and took the empty copy into the ISR for it."""
     node = Node(PartitionState((1, 2), 1, 11, 1, frozenset({1, 2})))
-    leader, follower = Broker(1, 11, node, [1, 1, 1]), Broker(2, 22, node, [])
+    leader, follower = Broker(1, 11, node, [0, 0, 0]), Broker(2, 22, node, [])
     for each in (leader, follower):
         each.replica.opened(is_whole=True)
         each.look()
@@ -137,7 +137,7 @@ def test_what_a_copy_had_in_a_former_life_lets_nobody_in() -> None:
         each.look()
     leader.turn(0)
     follow(follower, leader, 1)
-    late = ReplicaFetch(2, 22, 1, 3, 1, 3, 99)  # acknowledges all, and is still under way
+    late = ReplicaFetch(2, 22, 1, 3, 0, 3, 99)  # acknowledges all, and is still under way
     emptied = Broker(2, 23, node, [])
     emptied.replica.opened(is_whole=False)
     emptied.look()
