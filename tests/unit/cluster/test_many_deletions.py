@@ -58,3 +58,23 @@ def test_a_topic_is_what_it_was_until_it_is_gone(bench: BrokerBench) -> None:
     assert not any(shared.topics.exists(name) for name in NAMES)
     assert not bench.settings.entries
     part.stop()
+
+
+def test_whoever_waits_hears_of_topics_that_are_gone_together(
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = bench.shared
+    for name in NAMES:
+        shared.topics.create_numbered(name, 0, uuid4())
+    left: list[int] = []
+    heard = shared.waiting.changed
+
+    def changed(topic: str, partition: int) -> None:
+        left.append(len(shared.topics))
+        heard(topic, partition)
+
+    monkeypatch.setattr(shared.waiting, "changed", changed)
+    for name in NAMES:
+        bench.cluster.deletions.delete_topic(name, UNKNOWN_CLIENT)
+    bench.turns()
+    assert left == [len(NAMES) - 1, *[0] * (len(NAMES) - 1)]  # the first one went alone
