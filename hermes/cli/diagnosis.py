@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from hermes import __version__
+from hermes.cli.copies_diagnosis import find_about_copies
 from hermes.cli.options import BrokerOption, CommandConnection
 from hermes.cli.registered_cluster import start_session
 from hermes.cli.security_options import require_known
@@ -383,6 +384,8 @@ def check_coordination(
         try:
             brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
             groups = _counted_groups(session)
+            is_embedded = config is not None and config.coordination == "embedded"
+            copies = list(find_about_copies(session, brokers, is_embedded=is_embedded))
         finally:
             session.stop()
     except HermesError as error:
@@ -392,6 +395,8 @@ def check_coordination(
     yield Diagnosis("coordination", "ok", f"{connect} has the brokers {shown or 'none'}{groups}")
     for fault in faults:
         yield Diagnosis("coordination", "problem", f"{fault}: delete that node")
+    for is_well, found in copies:
+        yield Diagnosis("copies", "ok" if is_well else "problem", found)
     if config is None:
         return
     if holder and config.broker_id not in brokers:
