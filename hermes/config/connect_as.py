@@ -44,11 +44,11 @@ class ConnectAs:
         paths: dict[str, Any] = {key: getattr(self, key) for key in CONNECT_AS_PATHS}
         return replace(self, **{key: path and base / path for key, path in paths.items()})
 
-    def security(self) -> ClientSecurity:
-        """Read the password's file. Blocks. Raises ConfigError."""
+    def security(self, setting: str = "connect_as") -> ClientSecurity:
+        """Read the password's file. Blocks. Raises ConfigError, for this setting."""
         password = None
         if self.password_file is not None:
-            password = read_password_file(self.password_file, "connect_as.password_file")
+            password = read_password_file(self.password_file, f"{setting}.password_file")
         try:
             return ClientSecurity(
                 tls=self.tls,
@@ -59,7 +59,7 @@ class ConnectAs:
                 password=password,
             )
         except ConfigError as error:
-            raise ConfigError(f"connect_as.{error.key}", error.message) from None
+            raise ConfigError(f"{setting}.{error.key}", error.message) from None
 
     def as_given(self) -> dict[str, str | bool]:
         """What broker.yaml would say; no file is read."""

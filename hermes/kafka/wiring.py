@@ -13,7 +13,7 @@ from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.produce import Produces
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
-from hermes.security import CLUSTER, PLAIN, Operation
+from hermes.security import CLUSTER, PLAIN, ClientSecurity, Operation
 from hermes.server.clients import Client
 
 
@@ -30,7 +30,8 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
 
 
 def _mount_copies(run: ServingBroker) -> Copies:
-    refusals = run.shared.refusals
+    refusals, own = run.shared.refusals, run.config.replicate_as
+    security = PLAIN if own is None else own.security("replicate_as")
 
     def may_replicate(client: Client) -> bool:
         return not refusals.is_on or refusals.permits(client, Operation.REPLICATE, CLUSTER)
@@ -40,7 +41,7 @@ def _mount_copies(run: ServingBroker) -> Copies:
         run.cluster.replica_tree,
         run.coordination.lease_of,
         run.cluster.refreshed,
-        partial(_other_broker, run),
+        partial(_other_broker, run, security),
         may_replicate,
         run.cluster.topics.throttle_of,
     )
@@ -55,11 +56,12 @@ def _mount_copies(run: ServingBroker) -> Copies:
     return copies
 
 
-def _other_broker(run: ServingBroker, listeners: BrokerListeners) -> OtherBroker | None:
+def _other_broker(
+    run: ServingBroker, security: ClientSecurity, listeners: BrokerListeners
+) -> OtherBroker | None:
     if not listeners.kafka:
         return None
     config, kafka = run.config, listeners.kafka
     named = [each for each in kafka if each.name == config.replication_listener]
     listener = (named or kafka)[0]
-    security = PLAIN if config.replicate_as is None else config.replicate_as.security()
     return OtherBroker(run.reactor, listener.host, listener.port, run.in_thread, security)

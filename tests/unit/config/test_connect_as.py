@@ -21,6 +21,8 @@ def test_the_password_is_read_when_it_is_needed(tmp_path: Path) -> None:
     assert found is not None
     with pytest.raises(ConfigError, match=r"^connect_as\.password_file: .*/password"):
         found.security()
+    with pytest.raises(ConfigError, match=r"^replicate_as\.password_file: "):
+        found.security("replicate_as")
     (tmp_path / "password").write_text("fathom-lantern\n")
     security = found.security()
     assert security == ClientSecurity(

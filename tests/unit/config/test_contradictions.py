@@ -47,6 +47,18 @@ TCP, LOOPBACK, IPV6 = "tcp:9092", "tcp:9092:interface=127.0.0.1", r"tcp6:9092:in
         ({"group_consumer_assignors": ["range", "range"]}, "group_consumer_assignors: expected a"),
         ({"group_consumer_assignors": "sticky"}, "group_consumer_assignors: expected a list of"),
         (
+            {"kafka_listen": "tcp:1", "replication_listener": "outside"},
+            "replication_listener: no listener of kafka_listen is called 'outside'",
+        ),
+        (
+            {"default_replication_factor": 3},
+            "default_replication_factor: copies of topics need kafka_listen on every broker",
+        ),
+        (
+            {"default_replication_factor": 3, "kafka_listen": "tcp:1", "coordination": "none"},
+            "default_replication_factor: copies of topics need coordination: zookeeper, or",
+        ),
+        (
             {"topics": {"hermes-schemas": {"retention_time": "1d"}}},
             "topics.hermes-schemas.retention_time: hermes-schemas holds the registry's schemas and",
         ),
