@@ -116,12 +116,19 @@ class FlushScheduler:
 
     def end_epoch(self, log: Log) -> None:
         """This broker leads a log no more: nobody knows what becomes of what waits here."""
+        self._will_not_commit(log, EpochEndedError(f"{log.name} is led by another broker now"))
+
+    def not_enough(self, log: Log) -> None:
+        """Too few copies are in sync for what waits to be committed; it may be, later."""
+        self._will_not_commit(log, StorageError(f"too few copies of {log.name} are in sync"))
+
+    def _will_not_commit(self, log: Log, error: StorageError) -> None:
         state = self._states.get(log)
-        if state is not None:
+        if state is not None and (state.waiting or state.uncommitted):
             ended = [*(each for each in state.waiting if not each[2]), *state.uncommitted]
             state.waiting = [each for each in state.waiting if each[2]]
             state.uncommitted = []
-            self._notify(ended, EpochEndedError(f"{log.name} is led by another broker now"))
+            self._notify(ended, error)
 
     def reopened(self, log: Log) -> None:
         """A log is back online: what recovery has kept of it became visible."""

@@ -38,7 +38,7 @@ from hermes.storage import Log
 
 #: How often copies are looked at that something is due for, and how often all.
 _PRESS_SECONDS: Final = 0.05
-_SWEEP_SECONDS: Final = 2.0
+_SWEEP_SECONDS: Final = 4.0
 
 #: How often it is looked whether all that are in sync are connected: twice within the time in
 #: which refusals say that a process is gone.
@@ -106,6 +106,9 @@ class Copies:
         self._pressing: set[Copy] = set()
         self._making: set[Copy] = set()
         self._probing: set[int] = set()  # brokers that are being looked for
+        # Those that are in sync with what this broker leads, as of the last change.
+        self._in_sync: frozenset[int] = frozenset()
+        self._are_followers_known = False
         self._timers: dict[str, Any] = {}
         # Whether the data directory is the one that coordination knows; None until that was asked.
         self._is_same_directory: bool | None = None
@@ -118,9 +121,10 @@ class Copies:
 
     def use(self, state: ClusterState) -> None:
         """Coordination was read."""
-        before, self._state = self._state, state
+        before, self._state, life = self._state, state, self._life
         if self._is_stopped:
             return
+        self._are_followers_known = False
         self._use_life(state)
         leader, follower = self._throttle_of(self.broker_id)
         self._leader_throttle.set_rate(leader, self.now())
@@ -130,7 +134,8 @@ class Copies:
             topic = topics.get(name)
             if name not in nodes or topic is None or topic.id != copy.topic_id:
                 self._drop(copy)
-        known = {} if before is None or before.lives != state.lives else before.contents.replicas
+        is_new = before is None or before.lives != state.lives or self._life != life
+        known = {} if before is None or is_new else before.contents.replicas
         for name, node in nodes.items():
             topic = topics.get(name)
             if topic is not None and topic.id == node.id and known.get(name) is not node:
@@ -389,13 +394,12 @@ class Copies:
         A process that was killed refuses connections; one that doesn't answer may come back.
         """
         self._after("watch", _WATCH_SECONDS, self._watch)
-        followers: set[int] = self.serving.followers
-        missing: set[int] = set()
-        for copy in self._copies.values():
-            leading = copy.replica.leading
-            if leading is not None:
-                missing |= leading.largest_isr - followers
-        for broker_id in missing - {self.broker_id} - self._probing:
+        if self._are_followers_known is False:
+            self._are_followers_known = True
+            led = (copy.replica.leading for copy in self._copies.values())
+            members = (leading.largest_isr for leading in led if leading is not None)
+            self._in_sync = frozenset().union(*members) - {self.broker_id}
+        for broker_id in self._in_sync - self.serving.followers - self._probing:
             other = self._reach(broker_id)
             if other is not None:
                 self._probing.add(broker_id)
@@ -492,6 +496,8 @@ class Copies:
             self.shared.scheduler, list(self._copies.values()), lambda copy: copy.turn()
         )
         then(swept, lambda _: self._after("sweep", _SWEEP_SECONDS, self._sweep))
+        if self._life is None and self._state is not None:
+            self.use(self._state)  # the broker may have its session by now
         self._keep_directory()
 
     def _keep_directory(self) -> None:

@@ -337,6 +337,8 @@ class Copy:
             committed = min(self._told_watermark, log.flushed_end)
         else:
             committed = leading.advance(log.flushed_end, self.replica.lives, self._around.now())
+            if not leading.has_enough:
+                self._around.flusher.not_enough(log)
         if committed > log.high_watermark:
             self._around.flusher.commit(log, committed)
 
@@ -520,7 +522,10 @@ class Copy:
         verdict = leading.judge(fetch, life, self._ends(), log.replica)
         if verdict is None:
             leading.fetched(fetch, log.end_offset, self._around.now())
-            self.turn()
+            if self.is_behind(fetch.broker_id):
+                self.turn()  # it may be in sync with that
+            else:
+                self.advance()
         elif verdict == Refused(Code.UNKNOWN_LEADER_EPOCH):
             self._around.look()
         return verdict
