@@ -373,7 +373,7 @@ class Produces:
                 assert entry.records is not None
                 assert entry.rules is not None
                 if self._awaited.batches:
-                    self._awaited.check(entry.topic, entry.partition, entry.headers)
+                    self._check_awaited(entry, log)
                 done = partition.append_batches(entry.headers, entry.records, entry.rules)
                 if self._awaited.batches:
                     self._awaited.arrived(entry.topic, entry.partition, entry.headers)
@@ -387,6 +387,11 @@ class Produces:
         entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
         entry.base_offset, entry.append_time_ms = done.base_offset, done.append_time_ms
         entry.start_offset = log.earliest
+
+    def _check_awaited(self, entry: Entry, log: Log) -> None:
+        has = log.producers
+        copied = {} if has is None or log.is_sole_copy else has.states
+        self._awaited.check(entry.topic, entry.partition, entry.headers, copied)
 
     def _refuse(self, entry: Entry, error: HermesError, log: Log | None = None) -> None:
         code = entry.code = code_of(error)

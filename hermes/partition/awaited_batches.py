@@ -10,12 +10,13 @@ Clients have several batches of a partition under way. One refused, a later one 
 So a batch after one that is to be sent again is refused in the same way, until that one has come.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from hermes.errors import EarlierBatchAwaitedError
 from hermes.protocol.record_batches import BatchHeader
+from hermes.storage.producer_states import ProducerState
 
 #: A producer in a partition: the topic as its requests name it, the partition, the producer's id.
 _Key = tuple[str | UUID, int, int]
@@ -29,6 +30,8 @@ AWAITED_SECONDS: Final = 300.0
 
 #: The same where another broker may lead by now, to which they are sent again.
 AWAITED_COPY_SECONDS: Final = 5.0
+
+_NOBODY: Final[Mapping[int, ProducerState]] = {}
 
 _HALF_OF_THE_SEQUENCES: Final = 1 << 30
 _LAST_SEQUENCE: Final = 2**31 - 1
@@ -83,15 +86,27 @@ class AwaitedBatches:
             if len(self.batches) > MOST_AWAITED:
                 del self.batches[next(iter(self.batches))]
 
-    def check(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
-        """Let no batch go before one that is to come again: EarlierBatchAwaitedError."""
+    def check(
+        self,
+        topic: str | UUID,
+        partition: int,
+        headers: Iterable[BatchHeader],
+        copied: Mapping[int, ProducerState] = _NOBODY,
+    ) -> None:
+        """Let no batch go before one that is to come again: EarlierBatchAwaitedError.
+
+        `copied`: what a log has by now that may have got it from another broker, who led meanwhile.
+        """
         for header in headers:
             key = topic, partition, header.producer_id
             epoch, sequence = header.producer_epoch, header.base_sequence
             known = self.batches.get(key)
             if known is None or not known.is_before(epoch, sequence):
                 continue
-            if self._seconds() >= known.until:
+            has = copied.get(header.producer_id)
+            if self._seconds() >= known.until or (
+                has and has.batches and known.is_before(has.epoch, has.last_sequence + 1)
+            ):
                 del self.batches[key]
                 continue
             raise EarlierBatchAwaitedError(

@@ -265,7 +265,11 @@ class ReplicatedCluster:
                 len(each.in_sync) == copies and each.leader != -1 for each in known
             )
 
-        self.wait_until(are_in_sync, f"{topic} isn't in sync")
+        try:
+            self.wait_until(are_in_sync, f"{topic} isn't in sync")
+        except AssertionError as error:
+            error.add_note(f"{self.copies(topic)}")
+            raise
 
     def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
         """Wait for what nothing announces."""

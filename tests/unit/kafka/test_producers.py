@@ -26,6 +26,7 @@ from hermes.protocol.record_batches import (
 )
 from hermes.protocol.records import Record, encode_batch
 from hermes.storage import FileLayer
+from hermes.storage.producer_states import ProducerStates
 
 
 def batch(sequence, count=2, producer=1000, epoch=0, size=10, time_ms=NOW_MS):
@@ -348,6 +349,17 @@ def test_numbers_begin_anew_after_the_largest_one(awaited):
         awaited.check("clicks", 0, headers(1))
     awaited.check("clicks", 0, headers(2**31 - 3))
     awaited.arrived("clicks", 0, headers(2**31 - 1))
+    assert len(awaited.batches) == 0
+
+
+def test_what_another_leader_got_meanwhile_is_not_awaited(awaited):
+    awaited.expect("clicks", 0, headers(4))
+    states = ProducerStates("clicks-0")
+    states.note(headers(0) + headers(2), 0)
+    with pytest.raises(EarlierBatchAwaitedError):
+        awaited.check("clicks", 0, headers(6), states.states)
+    states.note(headers(4), 4)
+    awaited.check("clicks", 0, headers(6), states.states)
     assert len(awaited.batches) == 0
 
 
