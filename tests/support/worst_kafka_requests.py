@@ -247,7 +247,11 @@ def _moves() -> bytes:
 
 def _elections() -> bytes:
     named = {"topic": "no000000", "partitions": [1]}
-    return _many("ElectLeaders", 2, 60_000, "topic_partitions", named)
+
+    def encode(count: int) -> bytes:
+        return _request("ElectLeaders", 2, election_type=0, topic_partitions=[named] * count)
+
+    return _repeated(encode, 60_000)
 
 
 def _listed_moves() -> bytes:
