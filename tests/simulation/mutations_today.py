@@ -190,7 +190,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "told_at_once": (
         "an acknowledgement waits for the flush",
-        10,
+        60,
         _with(FlushScheduler, "when_committed", _told_at_once),
     ),
     "visible_early": (
