@@ -285,7 +285,7 @@ _mutation(
 )
 _mutation(
     "out_of_step",
-    100,
+    1000,
     "A producer is told that it is out of step by who leads for certain",
     (Leading, "led_at", lambda self, time: True),
 )

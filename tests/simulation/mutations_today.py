@@ -195,7 +195,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "visible_early": (
         "nothing is shown before it is flushed",
-        60,
+        300,
         _with(log, "flush", _moves_before_the_sync),
     ),
     "unchecked_sequences": (
@@ -250,7 +250,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "not_moved": (
         "a coordinator gives up what became another's",
-        20,
+        60,
         _with(LocalGroups, "_give_up", _not_moved),
     ),
     "no_rejoin": (
@@ -260,7 +260,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "any_generation": (
         "who is of an earlier generation commits nothing",
-        100,
+        1000,
         _with(Group, "commit", _gives(Code.NONE)),
     ),
     "all_free": ("a member gets only what nobody has", 10, _all_free),
