@@ -420,13 +420,18 @@ class Produces:
         log: Log | None,
     ) -> None:
         """Let nothing later go before what is to come again; it may have come meanwhile."""
-        is_copied = log is None
+        is_copied = log is None and self._has_copies(topic, partition)
         if log is not None and log.producers is not None:
             states, end = log.producers, log.high_watermark
             headers = [each for each in headers if not states.has_flushed(each, end)]
             is_copied = not log.is_sole_copy
         seconds = AWAITED_COPY_SECONDS if is_copied else AWAITED_SECONDS
         self._awaited.expect(topic, partition, headers, seconds)
+
+    def _has_copies(self, asked: str | UUID, partition: int) -> bool:
+        topics = self._topics
+        found = topics.get(asked) if isinstance(asked, str) else topics.by_id(asked)
+        return found is not None and found.state(partition) is not None
 
     def unknown(self, entry: Entry) -> None:
         """Also when the client's time is up: it sends that again, and perhaps more already."""
