@@ -57,7 +57,7 @@ class ClusterTopic(NamedTuple):
 
     def state(self, number: int) -> PartitionState | None:
         """Who has copies of a partition; None for one that never had several."""
-        return self.copies[number] if number < len(self.copies) else None
+        return self.copies[number] if 0 <= number < len(self.copies) else None
 
     def leader(self, number: int) -> int:
         """The broker that leads a partition, -1 for none; it need not live.
