@@ -308,7 +308,8 @@ def _with_preferred_leader(state: PartitionState, lives: Mapping[int, int]) -> P
 
 
 def _with_any_leader(state: PartitionState, lives: Mapping[int, int]) -> PartitionState:
-    if state.leader in lives:
+    # A session that has ended leads nothing: its broker may have come back with another disk.
+    if state.leader in lives and lives[state.leader] == state.life:
         raise _not_needed()
     live = [each for each in state.replicas if each in lives]
     in_sync = [each for each in live if each in state.isr]

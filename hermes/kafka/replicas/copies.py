@@ -292,17 +292,29 @@ class Copies:
             self.look()
             return None
         self._drop(copy)
-        shared, log = self.shared, copy.log
+        self.lines.info(
+            "deleted copy", "{copy} is to have no copy here any more: it is deleted", copy=copy.name
+        )
+        return self._delete_log(copy, copy.log)
+
+    def _delete_log(self, copy: Copy, log: Log) -> "Deferred[Any]":
+        shared = self.shared
         shared.topics.forget_copy(copy.topic, copy.number)
         shared.flusher.forget(log)
         shared.partitions.forget(log)
-        self.lines.info(
-            "deleted copy", "{copy} is to have no copy here any more: it is deleted", copy=log.name
-        )
-        deleted: Deferred[None] = self.in_thread(
-            shared.directory.delete_copy, copy.topic, copy.number
-        )
-        return deleted
+        return self.in_thread(shared.directory.delete_copy, copy.topic, copy.number)
+
+    def remake(self, copy: Copy, log: Log) -> None:
+        def deleted(_: Any) -> None:
+            if not copy.is_gone:
+                self._making.add(copy)
+                self._after("make", 0, self._make_all)
+
+        def failed(failure: Failure) -> None:
+            failure.trap(HermesError)  # type: ignore[no-untyped-call]
+            self.call_later(_RETRY_SECONDS, self.remake, copy, log)
+
+        self._delete_log(copy, log).addCallbacks(deleted, failed)
 
     def _not_deleted(self, failure: Failure, copy: Copy) -> None:
         failure.trap(HermesError)  # type: ignore[no-untyped-call]

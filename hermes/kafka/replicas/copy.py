@@ -57,6 +57,9 @@ from hermes.storage import Log, LogSlice
 #: After how long a copy whose disk had no room tries again.
 _ROOM_SECONDS: Final = 5.0
 
+#: The pause after what the disk has refused otherwise.
+_PAUSE_SECONDS: Final = 0.5
+
 
 @dataclass(slots=True)
 class CopyCounts:
@@ -115,6 +118,9 @@ class Surroundings(Protocol):
 
     def changed(self, place: Place) -> None:
         """Those who copy this copy are to look at it again."""
+
+    def remake(self, copy: "Copy", log: Log) -> None:
+        """Delete a copy's log, and make another."""
 
     def dismissed(self, copy: "Copy") -> None:
         """Coordination names this broker no more: delete the copy, once that is certain."""
@@ -396,6 +402,9 @@ class Copy:
                 offset=command.offset,
                 leader=known.leader,
             )
+            if isinstance(command, Restart) and command.offset < log.end_offset:
+                self._begin_log_anew()
+                return
             self._in_thread(self._cut, command).addCallback(self._was_cut)
         elif isinstance(command, Rest):
             self._around.look()
@@ -435,8 +444,7 @@ class Copy:
             self._no_room()
             return
         except StorageError:
-            self._writing = None
-            self.turn()
+            self._try_again()
             return
         self._told_watermark, self._told_start = command.high_watermark, command.start
         self._around.came(self, len(data))
@@ -461,6 +469,8 @@ class Copy:
 
     def _flushed(self, _: object) -> None:
         self._is_flushing = False
+        if self._log is None:
+            return  # it is made anew
         if self._log.flushed_end < self._log.end_offset:
             self._flush()
             return
@@ -469,7 +479,17 @@ class Copy:
     def _not_flushed(self, failure: Failure) -> None:
         failure.trap(StorageError)  # type: ignore[no-untyped-call]
         self._is_flushing = False
-        self._writing = None
+        self._try_again()
+
+    def _try_again(self) -> None:
+        """The disk refused: the log is out of service now, or what came comes again."""
+        writing, self._writing = self._writing, None
+        self.turn()
+        if writing is not None:
+            self._around.call_later(_PAUSE_SECONDS, self._goes_on, writing)
+
+    def _goes_on(self, following: Following) -> None:
+        following.written()
         self.turn()
 
     def _written(self) -> None:
@@ -488,26 +508,46 @@ class Copy:
         with suppress(StorageError, OffsetOutOfRangeError):  # the next fetch says it again
             self._log.delete_records(start)
 
-    def _cut(self, command: Cut | Restart) -> bool:
-        """In a thread."""
+    def _cut(self, command: Cut | Restart) -> bool | None:
+        """In a thread: whether the log is in service after that; None: it couldn't be cut."""
         try:
             if isinstance(command, Cut):
                 now_ms, is_forced = self._around.now_ms(), command.is_forced
                 self._log.replica.cut_to(command.offset, now_ms, is_forced=is_forced)
             else:
                 self._log.replica.restart_at(command.offset)
+        except LogOfflineError:
+            return False
         except StorageError as error:
-            return not isinstance(error, LogOfflineError)
+            self._around.lines.error(
+                "not cut",
+                "{copy} can't be cut at offset {offset}: {error}",
+                copy=self.name,
+                offset=command.offset,
+                error=error,
+            )
+            return None
         return True
 
-    def _was_cut(self, is_done: bool) -> None:
+    def _was_cut(self, is_in_service: bool | None) -> None:
         self._told_watermark = 0
-        self._opening = self._log.openings if is_done else self._opening
+        if is_in_service is None:  # it is asked for again, soon
+            self._around.call_later(_PAUSE_SECONDS, self._was_cut, True)
+            return
+        if self._opening >= 0:  # else it was seen out of service meanwhile, and comes back as such
+            self._opening = self._log.openings if is_in_service else -1
+            if not is_in_service:
+                self.replica.lost()
         self.replica.cut()
-        if not is_done:
-            self._opening = -1
-            self.replica.lost()
         self.turn()
+
+    def _begin_log_anew(self) -> None:
+        """Nothing of the log is shared with the leader's, or may be cut: delete it."""
+        log, self._log, self.partition = self._log, None, None  # type: ignore[assignment]
+        self._opening, self._told_watermark = -1, 0
+        self.replica.lost()
+        self.replica.cut()
+        self._around.remake(self, log)
 
     def _in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         return self._around.in_thread(function, *args)
