@@ -171,6 +171,7 @@ class OutgoingSet:
         "outcome",
         "payloads",
         "records",
+        "sent_to",
         "size_bytes",
         "target",
         "topic",
@@ -179,6 +180,7 @@ class OutgoingSet:
     def __init__(self, topic: str, target: Target, has_key: bool, key: Any = None) -> None:
         self.topic = topic
         self.target = target
+        self.sent_to = target.broker_id
         self.has_key = has_key
         self.key = key
         self.payloads: list[bytes] = []

@@ -11,12 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from hermes.client import conversations
 from hermes.client.payloads import InPartition, Keys
 from hermes.client.sync_producer import SyncProducer
-from hermes.coordination.cluster_view import NodeFaults, read_brokers, read_partitions
+from hermes.coordination.cluster_view import NodeFaults, leaders_of, read_brokers
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (
@@ -24,9 +25,17 @@ from hermes.errors import (
     BrokerUnavailableError,
     CoordinationError,
     HermesError,
+    NotLeaderError,
     RoutingError,
 )
-from hermes.protocol import ErrorCode, MetadataRequest, core, error_for
+from hermes.protocol import (
+    ErrorCode,
+    MetadataRequest,
+    PartitionLeader,
+    TopicMetadata,
+    core,
+    error_for,
+)
 from hermes.quoting import quoted
 from hermes.security import PLAIN, ClientSecurity
 
@@ -36,9 +45,15 @@ _log = logging.getLogger(__name__)
 # answer is used before the brokers are asked again.
 _AVOID_SECONDS: Final = 1.0
 
+#: The leader of a partition that has none.
+NOBODY: Final = -1
+
 
 class Target(NamedTuple):
-    """A partition of a broker; -1 lets the broker choose."""
+    """A partition by its name, whose broker leads it unless others have copies.
+
+    Number -1 lets the broker choose.
+    """
 
     broker_id: int
     partition: int
@@ -54,7 +69,12 @@ class Brokers:
         self._strangers: dict[tuple[str, int], SyncProducer] = {}
 
     def __getitem__(self, broker_id: int) -> SyncProducer:
-        return self._by_id[broker_id][1]
+        """Raises NotLeaderError for `NOBODY`, and for a broker that isn't known (yet)."""
+        found = self._by_id.get(broker_id)
+        if found is None:
+            who = "nobody leads it" if broker_id == NOBODY else f"broker {broker_id} isn't known"
+            raise NotLeaderError(f"{who} at the moment")
+        return found[1]
 
     def __iter__(self) -> Iterator[tuple[int, SyncProducer]]:
         return ((number, self._by_id[number][1]) for number in sorted(self._by_id))
@@ -99,11 +119,16 @@ class TopicPartitions(NamedTuple):
         targets: ordered; where counts are not known, partition -1 of each broker.
         is_counted: whether the targets are all the partitions, so that keys can choose.
         why_not: what to do about it when they are not.
+        leaders: who leads partitions that aren't led by the broker in their name; -1 for nobody.
     """
 
     targets: tuple[Target, ...]
     is_counted: bool
     why_not: Exception | None = None
+    leaders: Mapping[Target, int] = MappingProxyType({})
+
+    def leader(self, target: Target) -> int:
+        return self.leaders.get(target, target.broker_id)
 
 
 class MetadataProvider(Protocol):
@@ -168,9 +193,11 @@ class BrokerListMetadata:
     def _ask(self, topic: str, before: TopicPartitions | None) -> tuple[TopicPartitions, float]:
         targets: list[Target] = []
         why_not: Exception | None = None
+        copies: dict[int, PartitionLeader] = {}
+        count = 0
         for broker_id, broker in self._asked():
             try:
-                numbers = self._numbers(topic, broker)
+                numbers, described = self._numbers(topic, broker)
             except (BrokerUnavailableError, BrokerTimeoutError) as error:
                 why_not = error
                 continue
@@ -182,7 +209,19 @@ class BrokerListMetadata:
                 )
             else:
                 targets += (Target(broker_id, number) for number in numbers)
+            if described is not None and described.leaders:
+                count = max(count, described.partition_count)
+                add_leaders(copies, described.leaders)
         now = self._clock()
+        if copies:
+            if len(copies) == count:  # then it doesn't matter who doesn't answer
+                why_not = None
+            targets = [each for each in targets if each.partition not in copies]
+            targets = sorted([*targets, *(Target(each.home, n) for n, each in copies.items())])
+            leaders = {Target(each.home, n): each.leader for n, each in copies.items()}
+            if why_not is None:
+                found = TopicPartitions(tuple(targets), True, None, leaders)
+                return found, now + self._max_age_seconds
         if why_not is None:
             return TopicPartitions(tuple(targets), is_counted=True), now + self._max_age_seconds
         if before is not None and before.is_counted:
@@ -215,17 +254,19 @@ class BrokerListMetadata:
             self._found_until = now + self._max_age_seconds
         return [(broker_id, self._brokers[broker_id]) for broker_id in sorted(self._found)]
 
-    def _numbers(self, topic: str, broker: SyncProducer) -> Sequence[int] | None:
-        """None when they can't be known."""
+    def _numbers(
+        self, topic: str, broker: SyncProducer
+    ) -> tuple[Sequence[int] | None, TopicMetadata | None]:
+        """None when they can't be known; and what the broker says of the topic, if it was asked."""
         configured = self._partition_counts.get(topic, self._partition_counts.get("*"))
         if configured is not None:
-            return range(configured)
+            return range(configured), None
         channel = broker.channel
         if MetadataRequest.TYPE not in channel.versions():
-            return None
+            return None, None
         described = channel.run(conversations.metadata([topic])).topics[0]
         if described.partition_count > 0:
-            return described.numbers
+            return described.numbers, described
         raise error_for(described.error or ErrorCode.UNKNOWN_TOPIC, f"topic {topic!r}")
 
 
@@ -303,14 +344,16 @@ class ZooKeeperMetadata:
     def _read(self, topic: str) -> TopicPartitions:
         note = self._faults.note
         brokers = read_brokers(self._session, note, watch=True, security=self._security)
-        partitions = read_partitions(self._session, topic, note, watch=True)
+        led = leaders_of(self._session, topic, note, watch=True)
         for broker_id, node in brokers.items():
             self._brokers.place(broker_id, node.host, node.port)
+        leaders = {
+            Target(*each): leader for each, leader in led.items() if leader != each.broker_id
+        }
         targets = [
-            Target(broker_id, number)
-            for broker_id, numbers in partitions.items()
-            if broker_id in brokers
-            for number in numbers
+            each
+            for each in (Target(*name) for name in led)
+            if each.broker_id in brokers or each in leaders
         ]
         if not targets:
             targets = [Target(broker_id, 0) for broker_id in brokers]
@@ -318,7 +361,7 @@ class ZooKeeperMetadata:
             raise BrokerUnavailableError(
                 f"no broker is registered in ZooKeeper, for topic {topic!r}"
             )
-        return TopicPartitions(tuple(targets), is_counted=True)
+        return TopicPartitions(tuple(targets), is_counted=True, leaders=leaders)
 
 
 class Router:
@@ -345,11 +388,12 @@ class Router:
                 partitioner, or the caller, chose one that isn't there.
             HermesError: no broker answers, or the topic is not there and can't be created.
         """
-        targets, is_counted, why_not = self._metadata.partitions(topic)
+        known = self._metadata.partitions(topic)
+        targets, is_counted, why_not, _ = known
         if type(key) is InPartition:
             return self._certain(topic, key.partition)
-        if key is None and self._avoided:
-            targets = self._preferred(targets)
+        if key is None and (self._avoided or known.leaders):
+            targets = self._preferred(known)
         if not is_counted:
             if key is not None:
                 assert why_not is not None
@@ -395,7 +439,7 @@ class Router:
 
         Returns each target with the places of its keys, in order.
         """
-        targets, is_counted, _ = self._metadata.partitions(topic)
+        targets, is_counted, _, _ = self._metadata.partitions(topic)
         found: dict[Target, list[int]] = {}
         if not is_counted or None in keys:
             for place, key in enumerate(keys):
@@ -424,11 +468,12 @@ class Router:
     def only_target(self, topic: str) -> Target | None:
         """The target that every message of a topic without key goes to now; None for several."""
         try:
-            targets = self._metadata.partitions(topic).targets
+            known = self._metadata.partitions(topic)
         except HermesError:
             return None  # `choose` will say why
-        if self._avoided:
-            targets = self._preferred(targets)
+        targets = known.targets
+        if self._avoided or known.leaders:
+            targets = self._preferred(known)
         return targets[0] if len(targets) == 1 else None
 
     def has(self, topic: str, target: Target) -> bool:
@@ -437,6 +482,13 @@ class Router:
         except HermesError:
             return True
 
+    def leader(self, topic: str, target: Target) -> int:
+        """The broker that a target's messages are to be sent to now, as far as is known."""
+        try:
+            return self._metadata.partitions(topic).leader(target)
+        except HermesError:
+            return target.broker_id
+
     def avoid(self, broker_id: int) -> None:
         """Send messages without a key elsewhere for a moment, where there is an elsewhere."""
         self._avoided[broker_id] = self._clock() + _AVOID_SECONDS
@@ -444,13 +496,22 @@ class Router:
     def forget(self, topic: str) -> None:
         self._metadata.forget(topic)
 
-    def _preferred(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    def _preferred(self, known: TopicPartitions) -> tuple[Target, ...]:
         now = self._clock()
         for broker_id, until in list(self._avoided.items()):
             if now >= until:
                 self._avoided.pop(broker_id, None)
-        preferred = tuple(each for each in targets if each.broker_id not in self._avoided)
-        return preferred or targets
+        avoided = {NOBODY, *self._avoided}
+        preferred = tuple(each for each in known.targets if known.leader(each) not in avoided)
+        return preferred or known.targets
+
+
+def add_leaders(known: dict[int, PartitionLeader], told: Iterable[PartitionLeader]) -> None:
+    """Keep what is known best of a topic's leaders, by partition: that of the largest epoch."""
+    for each in told:
+        before = known.get(each.partition)
+        if before is None or before.epoch < each.epoch:
+            known[each.partition] = each
 
 
 def _matching(known: TopicPartitions, partition: int | BrokerPartition) -> list[Target]:

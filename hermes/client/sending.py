@@ -15,13 +15,14 @@ from typing import Final, NamedTuple, TypeGuard
 from hermes.backoff import growing_pause
 from hermes.client.batching import Batch
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
-from hermes.client.routing import Brokers, Router
+from hermes.client.routing import NOBODY, Brokers, Router, Target
 from hermes.client.sync_producer import SendResult, SyncProducer
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     HermesError,
+    NotLeaderError,
     OutcomeUnknownError,
     WrongFormatError,
     WrongPartitionError,
@@ -177,8 +178,8 @@ class Sender:
 
     def _choose_again(self, sets: Sequence[OutgoingSet]) -> None:
         for each in sets:
-            if isinstance(each.outcome, BrokerUnavailableError):
-                self._router.avoid(each.target.broker_id)
+            if isinstance(each.outcome, BrokerUnavailableError) and each.sent_to != NOBODY:
+                self._router.avoid(each.sent_to)
             if not each.has_key or not self._router.has(each.topic, each.target):
                 try:
                     each.target = self._router.choose(each.topic, each.key)
@@ -187,20 +188,22 @@ class Sender:
                     _log.debug("no other partition for topic %r: %s", each.topic, failure)
 
     def _attempt(self, sets: Sequence[OutgoingSet], retries: Retries) -> None:
-        if len(sets) == 1:
-            self._send_to_broker(sets[0].target.broker_id, sets, retries)
-            return
         by_broker: defaultdict[int, list[OutgoingSet]] = defaultdict(list)
+        leaders: dict[tuple[str, Target], int] = {}  # one look for all sets of a partition
         for each in sets:
-            by_broker[each.target.broker_id].append(each)
+            place = each.topic, each.target
+            if place not in leaders:
+                leaders[place] = self._router.leader(*place)
+            each.sent_to = leaders[place]
+            by_broker[each.sent_to].append(each)
         for broker_id, group in by_broker.items():
             self._send_to_broker(broker_id, group, retries)
 
     def _send_to_broker(
         self, broker_id: int, sets: Sequence[OutgoingSet], retries: Retries
     ) -> None:
-        broker = self._brokers[broker_id]
         try:
+            broker = self._brokers[broker_id]
             acks = self._acks_of(broker)
         except HermesError as error:
             for each in sets:
@@ -215,7 +218,9 @@ class Sender:
             elif messages:
                 self._send_acknowledged(broker, messages, acks, retries)
         for each in sets:
-            if isinstance(each.outcome, WrongPartitionError | BrokerUnavailableError):
+            if isinstance(
+                each.outcome, WrongPartitionError | BrokerUnavailableError | NotLeaderError
+            ):
                 self._router.forget(each.topic)
 
     def _acks_of(self, broker: SyncProducer) -> Acks | None:

@@ -7,7 +7,8 @@ CoordinationUnavailableError when ZooKeeper does not answer.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
 
 from hermes.coordination.kafka_topics import (
     KAFKA_TOPICS,
@@ -20,6 +21,7 @@ from hermes.coordination.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
     BrokerNode,
+    BrokerPartition,
     parse_broker,
     parse_broker_id,
     parse_partition_count,
@@ -30,8 +32,10 @@ from hermes.coordination.listeners import (
     listeners_path,
     parse_listeners,
 )
+from hermes.coordination.replicas import replicas_path
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
+from hermes.replication.state import parse_replicas
 from hermes.security import INTERNAL, ClientSecurity
 
 #: Hears of a node that can't be understood, or must not be read.
@@ -184,14 +188,38 @@ def _counts(session: Session, parent: str, on_fault: OnFault, *, watch: bool) ->
 def read_partitions(
     session: Session, topic: str, on_fault: OnFault, *, watch: bool = False
 ) -> dict[int, Sequence[int]]:
-    """The numbers of a topic's partitions on each broker that lives, of either format.
+    """The numbers of a topic's partitions by the brokers in their names, of either format.
 
-    Topics of Kafka's format aren't where Kafka 0.7's clients look; they are looked for when there
-    is nothing. Brokers with `kafka_listen` number them through; each other one has its own.
+    Those that live; and all that have partitions of which there are copies, whoever leads them now
+    (`leaders_of`). Topics of Kafka's format aren't where Kafka 0.7's clients look; they are looked
+    for when there is nothing. Brokers with `kafka_listen` number them through; each other one has
+    its own.
     """
+    return _read_topic(session, topic, on_fault, watch=watch)[0]
+
+
+def leaders_of(
+    session: Session, topic: str, on_fault: OnFault, *, watch: bool = False
+) -> dict[BrokerPartition, int]:
+    """The partitions of `read_partitions`, each with the live broker that leads it; -1 for none.
+
+    A partition's name, which positions are stored under, never changes.
+    """
+    partitions, copies = _read_topic(session, topic, on_fault, watch=watch)
+    return {
+        BrokerPartition(home, number): copies.get(number, home)
+        for home, numbers in partitions.items()
+        for number in numbers
+    }
+
+
+def _read_topic(
+    session: Session, topic: str, on_fault: OnFault, *, watch: bool
+) -> tuple[dict[int, Sequence[int]], Mapping[int, int]]:
+    """The partitions; and by number who leads those of which there are copies."""
     counts = read_partition_counts(session, topic, on_fault, watch=watch)
     if counts or not fits_in_a_path(topic):
-        return {broker_id: range(count) for broker_id, count in counts.items()}
+        return {broker_id: range(count) for broker_id, count in counts.items()}, {}
     path = topic_node_path(topic)
     try:
         node = session.get(path, watch=watch)
@@ -200,10 +228,39 @@ def read_partitions(
         on_fault(fault)
         found = None
     partitions: dict[int, Sequence[int]] = {}
+    copies: dict[int, int] = {}
     if found is not None and found.format == "kafka":
         living = session.children(BROKER_IDS, watch=watch)
-        partitions = {each: found.of(each) for each in found.brokers if str(each) in living}
+        leaders = _read_leaders(session, topic, found.id, on_fault, watch=watch)
+        copies = {
+            number: leader if str(leader) in living else -1 for number, leader in leaders.items()
+        }
+        for home in found.brokers:
+            numbers = found.of(home)
+            if str(home) not in living:
+                numbers = tuple(each for each in numbers if each in copies)
+            if numbers or str(home) in living:
+                partitions[home] = numbers
     own = _counts(session, f"{RECORD_TOPICS}/{topic}", on_fault, watch=watch)
     for broker_id, count in own.items():  # those of the cluster's topic have its numbers
         partitions.setdefault(broker_id, range(count))
-    return dict(sorted(partitions.items()))
+    return dict(sorted(partitions.items())), copies
+
+
+def _read_leaders(
+    session: Session, topic: str, topic_id: UUID, on_fault: OnFault, *, watch: bool
+) -> dict[int, int]:
+    path = replicas_path(topic)
+    try:
+        node = session.get(path, watch=watch)
+        replicas = None if node is None else parse_replicas(path, node.value)
+    except InvalidNodeError as fault:
+        on_fault(fault)
+        return {}
+    if replicas is None or replicas.id != topic_id:
+        return {}
+    return {
+        number: state.leader
+        for number, state in enumerate(replicas.partitions)
+        if state is not None
+    }

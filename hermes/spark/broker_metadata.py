@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from hermes.client import EARLIEST, LATEST, SimpleConsumer
-from hermes.errors import RoutingError, UnsupportedRequestVersionError
-from hermes.protocol import MetadataRequest, TopicMetadata
+from hermes.errors import NotLeaderError, RoutingError, UnsupportedRequestVersionError
+from hermes.protocol import MetadataRequest, PartitionLeader, TopicMetadata
 from hermes.spark.offsets import TopicPartition
 
 
@@ -25,10 +25,14 @@ EMPTY: Final = Bounds(0, 0)
 
 
 class TopicShare(NamedTuple):
-    """A broker's partitions of a topic, and how many its cluster has, where it knows that."""
+    """A broker's partitions of a topic, and how many its cluster has, where it knows that.
+
+    `leaders`: of the partitions that have copies, wherever they are.
+    """
 
     numbers: Sequence[int]
     total: int
+    leaders: Sequence[PartitionLeader] = ()
 
 
 def broker_id(consumer: SimpleConsumer) -> int:
@@ -54,6 +58,7 @@ def shares(consumer: SimpleConsumer, topics: list[str]) -> dict[str, TopicShare]
 def bounds(
     consumer: SimpleConsumer, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, Bounds | None]:
+    """What partitions hold; raises NotLeaderError for one that another broker leads."""
     if not consumer.supports(MetadataRequest.TYPE):
         return {each: offset_bounds(consumer, each) for each in partitions}
     described = consumer.metadata(sorted({each.topic for each in partitions})).topics
@@ -68,6 +73,9 @@ def bounds(
     untold = [each for each in partitions if (each.topic, each.partition) not in held]
     silent = {each.topic for each in untold}
     has = _shares(each for each in described if each.topic in silent)
+    for each in untold:
+        if any(each.partition == copy.partition for copy in has[each.topic].leaders):
+            raise NotLeaderError(f"{each}: {consumer.address} doesn't lead it, or not for certain")
     missing = {each for each in untold if each.partition not in has[each.topic].numbers}
     return {
         each: None if each in missing else held.get((each.topic, each.partition), EMPTY)
@@ -79,7 +87,9 @@ def _shares(described: Iterable[TopicMetadata]) -> dict[str, TopicShare]:
     found = {}
     for each in described:
         numbers = () if each.error else each.numbers
-        found[each.topic] = TopicShare(numbers, each.partition_count if numbers else 0)
+        has_any = numbers or each.leaders
+        total = each.partition_count if has_any else 0
+        found[each.topic] = TopicShare(numbers, total, each.leaders)
     return found
 
 

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from hermes.client import EARLIEST, AppendTime, SimpleConsumer
+from hermes.client.routing import NOBODY, add_leaders
 from hermes.coordination.cluster_view import (
     NodeFaults,
+    leaders_of,
     read_brokers,
-    read_partitions,
     read_topics,
 )
 from hermes.coordination.group_state import store_offsets
@@ -26,11 +27,12 @@ from hermes.errors import (
     CoordinationError,
     GroupActiveError,
     HermesError,
+    NotLeaderError,
     OffsetOutOfRangeBrokerError,
     RoutingError,
     is_retriable,
 )
-from hermes.protocol import AppendTimesRequest, BoundaryRequest
+from hermes.protocol import AppendTimesRequest, BoundaryRequest, PartitionLeader
 from hermes.spark import broker_metadata
 from hermes.spark.broker_metadata import Bounds
 from hermes.spark.offsets import Offsets, TopicPartition
@@ -42,6 +44,20 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
+
+
+def _with_copies(
+    found: Mapping[int, Sequence[int]], leaders: Mapping[int, PartitionLeader]
+) -> dict[int, Sequence[int]]:
+    """Partitions by the brokers in their names, also those of which brokers have copies."""
+    if not leaders:
+        return dict(found)
+    numbers = {broker_id: set(some) - set(leaders) for broker_id, some in found.items()}
+    for number, each in leaders.items():
+        numbers.setdefault(each.home, set()).add(number)
+    return (
+        {broker_id: sorted(some) for broker_id, some in numbers.items()} if leaders else {**found}
+    )
 
 
 class ClusterReader:
@@ -58,6 +74,7 @@ class ClusterReader:
         self._session: Session | None = None
         self._consumers: dict[tuple[str, int], SimpleConsumer] = {}
         self._known: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[str, dict[TopicPartition, int]] = {}
         self._faults = NodeFaults(_log, "the cluster as ZooKeeper has it")
 
     # -- brokers and partitions -----------------------------------------------------------------
@@ -88,8 +105,9 @@ class ClusterReader:
         RoutingError.
         """
         topics = list(topics)
-        found: dict[str, dict[int, Sequence[int]]] = {topic: {} for topic in topics}
+        found: dict[str, Mapping[int, Sequence[int]]] = {topic: {} for topic in topics}
         counts = dict.fromkeys(topics, 0)
+        copies: dict[str, dict[int, PartitionLeader]] = {topic: {} for topic in topics}
         if self._address.zookeeper:
             for topic in topics:
                 found[topic] = self._retried(partial(self._registered, topic))
@@ -97,8 +115,11 @@ class ClusterReader:
             for number in self._retried(self._brokers):
                 shares = self.ask(number, partial(broker_metadata.shares, topics=topics))
                 for topic, share in shares.items():
-                    found[topic][number] = share.numbers
+                    found[topic] = {**found[topic], number: share.numbers}
                     counts[topic] = max(counts[topic], share.total)
+                    add_leaders(copies[topic], share.leaders)
+            for topic, leaders in copies.items():
+                found[topic] = _with_copies(found[topic], leaders)
             if whole:
                 self._check_whole(found, counts)
         return {
@@ -127,14 +148,24 @@ class ClusterReader:
         found: dict[TopicPartition, Bounds | None] = {}
         by_broker: dict[int, list[TopicPartition]] = {}
         for each in partitions:
-            by_broker.setdefault(each.broker_id, []).append(each)
+            by_broker.setdefault(self.leader(each), []).append(each)
         for broker_id, listed in by_broker.items():
             try:
-                found |= self.ask(broker_id, partial(broker_metadata.bounds, partitions=listed))
+                found |= self._retried(partial(self._bounds, listed))
             except _SILENT as error:
                 if not (may_lack and self._address.zookeeper):
                     raise
                 _log.warning("broker %d is registered, but unavailable: %s", broker_id, error)
+        return found
+
+    def _bounds(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Bounds | None]:
+        """Ask once: who leads them may have changed since they were put together."""
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for each in partitions:
+            by_broker.setdefault(self._leader(each), []).append(each)
+        found: dict[TopicPartition, Bounds | None] = {}
+        for broker_id, listed in by_broker.items():
+            found |= broker_metadata.bounds(self._consumer(broker_id), listed)
         return found
 
     def earliest(self, partition: TopicPartition) -> int:
@@ -156,7 +187,7 @@ class ClusterReader:
                 return None
             return consumer.boundary_before(partition.topic, partition.partition, offset)
 
-        return self.ask(partition.broker_id, ask)
+        return self.ask_leader(partition, ask)
 
     def append_times(
         self, partition: TopicPartition, start: int, end: int, interval_ms: int
@@ -172,11 +203,46 @@ class ClusterReader:
             except OffsetOutOfRangeBrokerError:
                 return []
 
-        return self.ask(partition.broker_id, ask)
+        return self.ask_leader(partition, ask)
 
     def ask(self, broker_id: int, question: Callable[[SimpleConsumer], T]) -> T:
         """Ask a broker something that changes nothing, again if need be."""
         return self._retried(lambda: question(self._consumer(broker_id)))
+
+    def ask_leader(self, partition: TopicPartition, question: Callable[[SimpleConsumer], T]) -> T:
+        """The same of whoever leads a partition, also once another broker does."""
+        return self._retried(lambda: question(self._consumer(self._leader(partition))))
+
+    def leader(self, partition: TopicPartition) -> int:
+        """The broker that leads a partition; -1 for nobody at the moment."""
+        return self._retried(lambda: self._leader(partition))
+
+    def address(self, partition: TopicPartition) -> tuple[str, int]:
+        """Where a partition can be read now; ("", 0) if nowhere."""
+        return self._retried(lambda: self._brokers().get(self._leader(partition), ("", 0)))
+
+    def _leader(self, partition: TopicPartition) -> int:
+        topic = partition.topic
+        if topic not in self._leaders:
+            self._leaders[topic] = self._read_leaders(topic)
+        return self._leaders[topic].get(partition, partition.broker_id)
+
+    def _read_leaders(self, topic: str) -> dict[TopicPartition, int]:
+        if self._address.zookeeper:
+            led = leaders_of(self._zookeeper(), topic, self._faults.note)
+            return {TopicPartition(topic, *each): leader for each, leader in led.items()}
+        known: dict[int, PartitionLeader] = {}
+        failure: HermesError | None = None
+        for number in self._brokers():
+            try:
+                share = broker_metadata.shares(self._consumer(number), [topic])[topic]
+            except _SILENT as error:  # others know it as well
+                failure = error
+            else:
+                add_leaders(known, share.leaders)
+        if failure is not None and not known:
+            return {}
+        return {TopicPartition(topic, each.home, n): each.leader for n, each in known.items()}
 
     # -- progress for monitoring ----------------------------------------------------------------
 
@@ -228,8 +294,15 @@ class ClusterReader:
             self._session = session
         return self._session
 
-    def _registered(self, topic: str) -> dict[int, Sequence[int]]:
-        return read_partitions(self._zookeeper(), topic, self._faults.note)
+    def _registered(self, topic: str) -> Mapping[int, Sequence[int]]:
+        led = leaders_of(self._zookeeper(), topic, self._faults.note)
+        self._leaders[topic] = {
+            TopicPartition(topic, *each): leader for each, leader in led.items()
+        }
+        found: dict[int, list[int]] = {}
+        for each in led:
+            found.setdefault(each.broker_id, []).append(each.partition)
+        return found
 
     def _brokers(self) -> dict[int, tuple[str, int]]:
         return self._known or self._learn()
@@ -249,6 +322,8 @@ class ClusterReader:
         return self._known
 
     def _consumer(self, broker_id: int) -> SimpleConsumer:
+        if broker_id == NOBODY:
+            raise NotLeaderError("nobody leads the partition at the moment")
         address = self._brokers().get(broker_id) or self._learn().get(broker_id)
         if address is None:
             known = ", ".join(map(str, self._known))
@@ -292,7 +367,7 @@ class ClusterReader:
         def ask(consumer: SimpleConsumer) -> list[int]:
             return consumer.get_offsets_before(partition.topic, partition.partition, time_ms)
 
-        return next(iter(self.ask(partition.broker_id, ask)), None)
+        return next(iter(self.ask_leader(partition, ask)), None)
 
     def _retried(self, attempt: Callable[[], T]) -> T:
         for left in range(self._retries.times, -1, -1):
@@ -302,6 +377,7 @@ class ClusterReader:
                 if not left or not is_retriable(error):
                     raise
             threading.Event().wait(self._retries.seconds)
+            self._leaders.clear()
             if self._address.zookeeper:
                 self._known = {}  # the broker may be elsewhere by now
         raise AssertionError("the last attempt returns or raises")

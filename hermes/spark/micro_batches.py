@@ -165,7 +165,7 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Of a topic that grows, one broker knows before another: not a reason to end.
         listed = selected_partitions(cluster, selection, begun, whole=False)
         wanted = [each for each in begun if selection.includes(each)]
-        missing = {each for each in wanted if each.broker_id in brokers}.difference(listed)
+        missing = {each for each in wanted if cluster.leader(each) in brokers}.difference(listed)
         found = cluster.bounds([*listed, *sorted(missing)], may_lack=True)
         gone = []
         for each in wanted:

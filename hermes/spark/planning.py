@@ -249,10 +249,11 @@ def plan(
     sizes = {each: end[each] - start[each] for each in sorted(end) if end[each] > start[each]}
     least, most = options.min_partitions or 1, options.max_partitions
     counts = _pieces(sizes, least)
-    brokers = cluster.brokers() if sizes else {}
+    if sizes:
+        cluster.brokers()  # where they listen now
     ranges = []
     for each, count in counts.items():
-        host, port = brokers.get(each.broker_id, ("", 0))
+        host, port = cluster.address(each)
         for first, last in pairwise(cuts(cluster, each, start[each], end[each], count)):
             ranges.append(ReadRange(each, host, port, first, last))
     size = _TASK_BYTES

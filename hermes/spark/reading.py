@@ -306,15 +306,13 @@ class _RangeReader:
         return self._connections.get(self._address)
 
     def find_broker(self) -> None:
-        if not self._options.address.zookeeper:
-            return
         try:
             with ClusterReader(self._options.address, RetryOptions(0, 0)) as cluster:
-                known = cluster.brokers()
+                known = cluster.address(self.partition)
         except HermesError as error:
-            _log.warning("%s: ZooKeeper: %s", self.partition, error)
+            _log.warning("%s: who leads it can't be looked up: %s", self.partition, error)
         else:
-            self._address = known.get(self.partition.broker_id, self._address)
+            self._address = known if known[0] else self._address
 
     def disconnect(self) -> None:
         self._connections.drop(self._address)

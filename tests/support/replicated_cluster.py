@@ -64,6 +64,7 @@ class ReplicatedCluster:
     Attributes:
         brokers: by their ids.
         bootstrap: all of them, for Kafka's clients.
+        coordination: their tree.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class ReplicatedCluster:
         is_cuttable: bool = False,
         **settings: Any,
     ) -> None:
-        self._coordination = coordination
+        self.coordination = coordination
         self._settings = {"zookeeper_session_timeout": "2s", **settings}
         self._ports = {number: free_port() for number in range(1, count + 1)}
         self.bootstrap = ",".join(f"127.0.0.1:{each}" for each in self._ports.values())
@@ -101,13 +102,13 @@ class ReplicatedCluster:
             "broker_id": number,
             "log_dir": str(directory / f"data-{number}"),
             "coordination": "zookeeper",
-            "zookeeper_connect": self._coordination,
+            "zookeeper_connect": self.coordination,
             "kafka_listen": listener,
             **self._settings,
         }
         if not is_cuttable:
             return own
-        address, _, chroot = self._coordination.partition("/")
+        address, _, chroot = self.coordination.partition("/")
         host, _, port = address.partition(":")
         cutter = self._to_coordination[number] = ByteCutter((host, int(port)))
         way = self._between[number] = _Way(free_port())

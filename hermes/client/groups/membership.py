@@ -38,7 +38,7 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.fetchers import BrokerFetcher, FetchThread, MakeFetcher
 from hermes.client.groups.streams import Claim, MessageStream
 from hermes.client.metrics import ConsumerCounters, GroupMetrics, PartitionPosition
-from hermes.coordination.cluster_view import NodeFaults, read_brokers, read_partitions, read_topics
+from hermes.coordination.cluster_view import NodeFaults, leaders_of, read_brokers, read_topics
 from hermes.coordination.layout import (
     BrokerPartition,
     GroupPaths,
@@ -228,6 +228,7 @@ class GroupMember:
         self.streams: Sequence[MessageStream] = ()
         self._claims: dict[_TopicPartition, Claim] = {}
         self._fetchers: dict[int, FetchThread] = {}
+        self._leaders: Mapping[_TopicPartition, int] = {}
         self._session_id: int | None = None
         self._wake = threading.Event()
         self._has_settled = threading.Event()
@@ -401,13 +402,15 @@ class GroupMember:
             self._session, self._faults.note, watch=True, security=self._config.security
         )
         addresses = {b: (node.host, node.port) for b, node in brokers.items()}
+        assigned, leaders = self._read_assignment()
         wanted = {
             place: stream_id
-            for place, stream_id in self._read_assignment().items()
-            if place[1].broker_id in brokers
+            for place, stream_id in assigned.items()
+            if place[1].broker_id in brokers or leaders[place] != place[1].broker_id
         }
         leaving = [c for place, c in self._claims.items() if wanted.get(place) != c.stream_id]
         self._release(leaving)
+        self._use_leaders(leaders)
         self._update_fetchers(addresses)
         return self._take(wanted, session_id, addresses)
 
@@ -420,7 +423,10 @@ class GroupMember:
                 f"consumer id {self._consumer_id!r} is in use in group {self._config.group!r}"
             )
 
-    def _read_assignment(self) -> dict[_TopicPartition, str]:
+    def _read_assignment(
+        self,
+    ) -> tuple[dict[_TopicPartition, str], dict[_TopicPartition, int]]:
+        """What is assigned to this member; and of all partitions who leads them."""
         members = {}
         for name in self._session.children(self._paths.ids, watch=True):
             path = self._paths.member(name)
@@ -436,10 +442,13 @@ class GroupMember:
             topics = [
                 each for each in read_topics(self._session, watch=True) if chosen.allows(each)
             ]
-        partitions = {
-            topic: read_partitions(self._session, topic, self._faults.note, watch=True)
-            for topic in topics
-        }
+        partitions: dict[str, dict[int, list[int]]] = {topic: {} for topic in topics}
+        leaders = {}
+        for topic in topics:
+            led = leaders_of(self._session, topic, self._faults.note, watch=True)
+            for place, leader in led.items():
+                partitions[topic].setdefault(place.broker_id, []).append(place.partition)
+                leaders[topic, place] = leader
         ours = {
             topic: stream_ids(self._consumer_id, self._subscription.streams_of(topic))
             for topic in topics
@@ -449,7 +458,7 @@ class GroupMember:
             for topic, assigned in assign(partitions, members, self._note_filter).items()
             for partition, stream_id in assigned.items()
             if stream_id in ours[topic]
-        }
+        }, leaders
 
     def _note_filter(self, consumer_id: str, error: ConfigError) -> None:
         fault = InvalidNodeError(f"{self._paths.member(consumer_id)}: {error}")
@@ -568,13 +577,27 @@ class GroupMember:
     def _stream(self, claim: Claim) -> MessageStream:
         return self.stream_of(claim.topic, claim.stream_id)
 
+    def _use_leaders(self, leaders: Mapping[_TopicPartition, int]) -> None:
+        """Fetch from who leads now. Who did before ends first: nothing is fetched from both."""
+        before, self._leaders = self._leaders, leaders
+        moved = {
+            before[place]
+            for place in self._claims
+            if before.get(place, leaders[place]) != leaders[place]
+        }
+        for broker_id in moved & self._fetchers.keys():
+            self._stop_fetcher(broker_id)
+
+    def _stop_fetcher(self, broker_id: int) -> None:
+        fetcher = self._fetchers.pop(broker_id)
+        fetcher.stop()
+        fetcher.join()
+
     def _update_fetchers(self, addresses: _Addresses) -> None:
-        needed = {place[1].broker_id for place in self._claims}
+        needed = {self._leaders[place] for place in self._claims} & addresses.keys()
         for broker_id, fetcher in list(self._fetchers.items()):
             if broker_id not in needed or addresses.get(broker_id) != fetcher.address:
-                del self._fetchers[broker_id]
-                fetcher.stop()
-                fetcher.join()
+                self._stop_fetcher(broker_id)
         for broker_id in needed - self._fetchers.keys():
             self._fetchers[broker_id] = self._make_fetcher(
                 broker_id,
@@ -589,7 +612,9 @@ class GroupMember:
     def _claims_of_broker(self, broker_id: int) -> tuple[Sequence[Claim], int]:
         claims = self.claims()
         share = max(1, self._config.prefetch_bytes // max(1, len(claims)))
-        return [each for each in claims if each.partition.broker_id == broker_id], share
+        leaders = self._leaders
+        led = [each for each in claims if leaders.get((each.topic, each.partition)) == broker_id]
+        return led, share
 
 
 def _failure(results: list[Any]) -> Exception | None:

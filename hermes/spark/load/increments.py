@@ -58,7 +58,7 @@ def _ranges(
     """Where each partition starts and ends; and the topics whose offsets count messages."""
     brokers = cluster.brokers()
     wanted = [each for each in loaded if options.selection.includes(each)]
-    away = [each for each in wanted if each.broker_id not in brokers]
+    away = [each for each in wanted if cluster.leader(each) not in brokers]
     for each in away:
         _log.warning("%s: its broker is unavailable; the load continues without it", each)
     partitions = selected_partitions(cluster, options.selection, wanted)
@@ -111,7 +111,7 @@ def _cut(
             return [AppendTime(start, end, None)]
         return consumer.append_times(partition.topic, partition.partition, start, end, interval_ms)
 
-    times = cluster.ask(partition.broker_id, ask)
+    times = cluster.ask_leader(partition, ask)
     return list(_pieces(partition, times, partition_by, now_ms))
 
 

@@ -138,11 +138,11 @@ def tasks(
     A task writes to one folder, and so one file. What is larger than `task_bytes` is split between
     messages; smaller ranges that go to the same folder share a task.
     """
-    brokers = cluster.brokers()
+    cluster.brokers()  # where they listen now
     for _, pieces in groupby(sorted(plan.pieces, key=_folder), key=_folder):
         in_folder = list(pieces)
         ranges = [
-            ReadRange(piece.partition, *brokers.get(piece.partition.broker_id, ("", 0)), start, end)
+            ReadRange(piece.partition, *cluster.address(piece.partition), start, end)
             for piece in in_folder
             for start, end in _cut(cluster, piece, starts[piece.partition], task_bytes)
         ]

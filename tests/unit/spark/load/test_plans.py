@@ -55,8 +55,14 @@ class FakeCluster:
     def boundary(self, partition, offset):
         return offset // 10 * 10
 
-    def ask(self, broker_id, question):
+    def ask_leader(self, partition, question):
         return question(self)
+
+    def leader(self, partition):
+        return partition.broker_id
+
+    def address(self, partition):
+        return self.brokers().get(partition.broker_id, ("", 0))
 
     def supports(self, request_type):
         return self._hermes
