@@ -50,6 +50,7 @@ from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
 from hermes.partition.acknowledgements import FlushedResponse, Safety
 from hermes.partition.awaited_batches import AWAITED_COPY_SECONDS, AWAITED_SECONDS
+from hermes.partition.leadership import Leadership
 from hermes.partition.partition import AppendedBatches, Partition, batch_rules
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
@@ -157,6 +158,7 @@ class Entry:
         message: what was wrong.
         refused: the messages that are why, by their numbers in the batch.
         current_leader: who is to be asked instead.
+        doubted: who is to be heard before the producer is told that it is out of step.
     """
 
     __slots__ = (
@@ -164,6 +166,7 @@ class Entry:
         "base_offset",
         "code",
         "current_leader",
+        "doubted",
         "end_offset",
         "error",
         "found",
@@ -196,6 +199,7 @@ class Entry:
         self.message: str | None = None
         self.refused: Sequence[int] = ()
         self.current_leader: CurrentLeader | None = None
+        self.doubted: Leadership | None = None
 
 
 class ProduceRequest(NamedTuple):
@@ -300,6 +304,8 @@ class Produces:
                 partition.leadership.check_enough()
             done = partition.append_batches((header,), records, rules, acks == _ALL, True)
         except HermesError as refusal:
+            if isinstance(refusal, ProducerStateError) and found.state(number) is not None:
+                return NotImplemented  # followers are to be heard
             entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
             entry.headers = (header,)
             self._refuse(entry, refusal, log)
@@ -363,7 +369,7 @@ class Produces:
             self._refuse(entry, error)
             return
         assert entry.found is not None
-        log = None
+        log = partition = None
         try:
             partition = self._topics.partition(entry.found.name, entry.partition)
             log = partition.log
@@ -382,6 +388,9 @@ class Produces:
                 base = partition.append((data,), len(data), count)
                 done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
         except HermesError as refusal:
+            if isinstance(refusal, ProducerStateError):
+                assert partition is not None
+                entry.doubted = partition.leadership
             self._refuse(entry, refusal, log)
             return
         entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
@@ -432,6 +441,12 @@ class Produces:
         topics = self._topics
         found = topics.get(asked) if isinstance(asked, str) else topics.by_id(asked)
         return found is not None and found.state(partition) is not None
+
+    def led_elsewhere(self, entry: Entry) -> None:
+        """Another broker may lead, and know better what the producer has sent."""
+        code = entry.code = Code.NOT_LEADER_OR_FOLLOWER
+        entry.message = None
+        entry.current_leader = current_leader(self._topics, entry.topic, entry.partition, code)
 
     def unknown(self, entry: Entry) -> None:
         """Also when the client's time is up: it sends that again, and perhaps more already."""
@@ -494,6 +509,9 @@ class _Run:
             _close_if_refused(entries)
             return None
         call.step_aside()
+        for each in entries:
+            if each.doubted is not None and not await each.doubted.when_confirmed():
+                self._produces.led_elsewhere(each)
         if request.acks == _ALL:
             appended = [each for each in entries if each.log is not None]
             if appended:

@@ -2,6 +2,8 @@
 
 from typing import Final, Protocol
 
+from twisted.internet.defer import Deferred, succeed
+
 from hermes.errors import NotLeaderError
 
 
@@ -29,6 +31,13 @@ class Leadership(Protocol):
     def check_enough(self) -> None:
         """Raise TooFewReplicasError where what is appended wouldn't be committed."""
 
+    def when_confirmed(self) -> "Deferred[bool]":
+        """Fires once followers have said that nobody else led as this was called; False if not.
+
+        A producer that is told to be out of step numbers its messages anew: by one who has a
+        successor already, and doesn't know, it would be made to send some twice.
+        """
+
     def appended(self) -> None:
         """Something was appended: those who copy it are to hear of it."""
 
@@ -43,6 +52,9 @@ class _Nobodys:
         raise NotLeaderError("it isn't known yet who leads the partition")
 
     check_append = check_enough = check
+
+    def when_confirmed(self) -> "Deferred[bool]":
+        return succeed(False)
 
     def appended(self) -> None:
         """Nothing ever is."""

@@ -8,7 +8,7 @@ that happens, and as time goes by.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from twisted.internet.defer import Deferred
@@ -39,7 +39,7 @@ from hermes.replication.following import (
     Restart,
     check_batches,
 )
-from hermes.replication.leading import LeaderSettings
+from hermes.replication.leading import LeaderSettings, Leading
 from hermes.replication.messages import Answer, LogEnds, Records, Refused, ReplicaFetch
 from hermes.replication.replica import (
     BeginEpoch,
@@ -57,6 +57,9 @@ from hermes.storage import Log, LogSlice
 #: After how long a copy whose disk had no room tries again.
 _ROOM_SECONDS: Final = 5.0
 
+#: How long followers have for saying that they follow.
+_CONFIRM_SECONDS: Final = 3.0
+
 #: The pause after what the disk has refused otherwise.
 _PAUSE_SECONDS: Final = 0.5
 
@@ -68,6 +71,14 @@ class CopyCounts:
     cuts: int = 0
     cut_messages: int = 0
     fetched_bytes: int = 0
+
+
+class _Asking(NamedTuple):
+    """Who asks whether this broker leads for certain, in which epoch, and since when."""
+
+    leading: Leading | None
+    at: float
+    told: "Deferred[bool]"
 
 
 class Surroundings(Protocol):
@@ -159,6 +170,7 @@ class Copy:
         self._is_full = False
         self._followed: Following | None = None  # in which a fetch is under way
         self._writing: Following | None = None
+        self._asking: list[_Asking] = []
         self._told_watermark = self._told_start = 0
         self._is_turning = self._must_turn = self._is_flushing = self._is_leaving = False
 
@@ -241,6 +253,26 @@ class Copy:
                 f"partition {self.number} of topic {self.topic} has {len(leading.state.isr)} "
                 f"in-sync replicas, and min_insync_replicas is {leading.settings.min_insync}"
             )
+
+    def when_confirmed(self) -> "Deferred[bool]":
+        asking = _Asking(self.replica.leading, self._around.now(), Deferred())
+        self._asking.append(asking)
+        self._around.call_later(_CONFIRM_SECONDS, self._confirm)
+        self._confirm()
+        return asking.told
+
+    def _confirm(self) -> None:
+        """Tell who asks whether this broker led, what is known by now."""
+        asking, self._asking = self._asking, []
+        late = self._around.now() - _CONFIRM_SECONDS
+        for each in asking:
+            leading = self.replica.leading
+            if leading is None or leading is not each.leading or self.is_gone:
+                each.told.callback(False)
+            elif leading.led_at(each.at) or each.at <= late:
+                each.told.callback(leading.led_at(each.at))
+            else:
+                self._asking.append(each)
 
     def is_behind(self, broker_id: int) -> bool:
         """Whether a broker's copy isn't in sync: only then its making is throttled."""
@@ -334,6 +366,7 @@ class Copy:
     def _end_epoch(self) -> None:
         self._around.lines.info("led", "{copy} is led here no more", copy=self.name)
         self._around.flusher.end_epoch(self._log)
+        self._confirm()
         self._around.changed(self.place)
 
     def advance(self) -> None:
@@ -554,14 +587,16 @@ class Copy:
 
     # -- leading: as followers' sessions know it --------------------------------------------------
 
-    def judge(self, fetch: ReplicaFetch) -> Answer | None:
+    def judge(self, fetch: ReplicaFetch, answered_at: float) -> Answer | None:
         leading, log = self.replica.leading, self._log
         if leading is None or log.is_offline:
             return Refused(Code.NOT_LEADER_OR_FOLLOWER)
         life = self.replica.lives.get(fetch.broker_id)
         verdict = leading.judge(fetch, life, self._ends(), log.replica)
         if verdict is None:
-            leading.fetched(fetch, log.end_offset, self._around.now())
+            leading.fetched(fetch, log.end_offset, self._around.now(), answered_at)
+            if self._asking:
+                self._confirm()
             if self.is_behind(fetch.broker_id):
                 self.turn()  # it may be in sync with that
             else:
@@ -579,10 +614,12 @@ class Copy:
             or log.is_offline
         )
 
-    def refresh(self, fetch: ReplicaFetch) -> None:
+    def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
         leading = self.replica.leading
         if leading is not None and leading.epoch == fetch.epoch:
-            leading.fetched(fetch, self._log.end_offset, self._around.now())
+            leading.fetched(fetch, self._log.end_offset, self._around.now(), answered_at)
+            if self._asking:
+                self._confirm()
 
     def delay(self, fetch: ReplicaFetch) -> float:
         leads = self.replica.leading is not None

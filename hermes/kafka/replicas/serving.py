@@ -6,6 +6,8 @@ session ends that wait, so there is one on its way at all times, and what a foll
 is known as soon as it is.
 """
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final, Protocol
@@ -43,13 +45,16 @@ _NOT_HERE: Final = Refused(Code.UNKNOWN_TOPIC_ID)
 class LedCopy(Protocol):
     """A copy, as followers' sessions know it."""
 
-    def judge(self, fetch: ReplicaFetch) -> Answer | None:
-        """Count what a follower has; what keeps it from getting what comes next, None: nothing."""
+    def judge(self, fetch: ReplicaFetch, answered_at: float) -> Answer | None:
+        """Count what a follower has; what keeps it from getting what comes next, None: nothing.
+
+        `answered_at`: when it was sent an answer that it had before it asked; -inf for none.
+        """
 
     def has_after(self, fetch: ReplicaFetch) -> bool:
         """Whether there is something to send, or a refusal."""
 
-    def refresh(self, fetch: ReplicaFetch) -> None:
+    def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
         """A follower still waits."""
 
     def delay(self, fetch: ReplicaFetch) -> float:
@@ -77,7 +82,16 @@ class FollowerSession:
         self.told: dict[Place, Records] = {}
         self.held: _Held | None = None
         self.refreshed_at = 0.0
+        self.sent_at: deque[float] = deque(maxlen=2)  # of the last responses
         self.is_due = False
+
+    @property
+    def heard_at(self) -> float:
+        """When the response was sent that the follower had certainly got before its last request.
+
+        It may have had that one on its way when the last response was sent, but not two.
+        """
+        return self.sent_at[0] if len(self.sent_at) == self.sent_at.maxlen else -math.inf
 
 
 class _Held(DeferredResponse):
@@ -178,7 +192,7 @@ class Serving:
         fetch = ReplicaFetch(
             session.broker_id, session.life, epoch, offset, last_epoch, high_watermark, 0
         )
-        verdict = copy.judge(fetch)
+        verdict = copy.judge(fetch, session.heard_at)
         if verdict is not None:
             session.waiting.pop(place, None)
             session.judged[place] = verdict
@@ -193,7 +207,7 @@ class Serving:
         if now - session.refreshed_at >= _REFRESH_SECONDS:
             session.refreshed_at = now
             for copy, fetch in session.waiting.values():
-                copy.refresh(fetch)
+                copy.refresh(fetch, session.heard_at)
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -237,6 +251,7 @@ class Serving:
             held.resolve(self._response(session, held.correlation_id))
 
     def _response(self, session: FollowerSession, correlation_id: int) -> FileSend:
+        session.sent_at.append(self._clock.seconds())
         answered = list(self._answers(session))
         return FileSend(encode_answers(correlation_id, session.number, answered))
 

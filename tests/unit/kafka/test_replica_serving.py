@@ -39,14 +39,15 @@ class Copy:
         self.delayed = 0.0
         self.refreshed = 0
 
-    def judge(self, fetch: ReplicaFetch) -> Answer | None:
+    def judge(self, fetch: ReplicaFetch, answered_at: float) -> Answer | None:
         self.judged.append(fetch)
+        self.answered_at = answered_at
         return self.verdict
 
     def has_after(self, fetch: ReplicaFetch) -> bool:
         return fetch.offset < self.end or self.verdict is not None
 
-    def refresh(self, fetch: ReplicaFetch) -> None:
+    def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
         self.refreshed += 1
 
     def delay(self, fetch: ReplicaFetch) -> float:
@@ -255,6 +256,15 @@ def test_a_lost_follower_is_missed(bench: Bench) -> None:
     assert bench.serving.followers == {FOLLOWER}
     bench.client.has_left = True
     assert bench.serving.followers == set()
+
+
+def test_what_a_follower_had_heard_when_it_asked_is_known(bench: Bench) -> None:
+    """It may have asked before it got the last answer, but not before the one before that."""
+    bench.first.end = 9
+    for second in range(1, 5):
+        bench.read(bench.ask((bench.first, second)))
+        assert bench.first.answered_at == (second - 3 if second > 2 else float("-inf"))
+        bench.turn(1.0)
 
 
 def test_a_stop_answers_who_waits(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
+from twisted.internet.defer import Deferred, succeed
 
 from hermes.errors import LogOfflineError
 from hermes.protocol.records import Record, encode_batch
@@ -42,6 +43,9 @@ class Leading:
         pass
 
     check_append = check_enough = appended = check
+
+    def when_confirmed(self) -> Deferred[bool]:
+        return succeed(True)
 
 
 class Client:
