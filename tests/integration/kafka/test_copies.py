@@ -28,6 +28,8 @@ from hermes.coordination.kafka_topics import KAFKA_DELETED
 from hermes.coordination.replicas import replicas_path
 from hermes.coordination.sessions import Session
 from hermes.errors import SettingRefusedError
+from hermes.protocol.kafka_errors import Code
+from hermes.protocol.records import Record, encode_batch
 from hermes.replication.state import TopicReplicas, parse_replicas
 from hermes.testing import RunningKafka, running_kafka
 
@@ -311,3 +313,32 @@ def test_brokers_are_told_with_their_racks(trio: Trio) -> None:
     racks = {0: "a", 1: "a", 2: "b"}
     assert {each.node_id: each.rack for each in named} == racks
     assert {each.broker_id: each.rack for each in described} == racks
+
+
+def test_a_producer_out_of_step_is_told_so_once_followers_have_said_who_leads(
+    trio: Trio, name: str
+) -> None:
+    topic = NewTopic(name, replica_assignment=[[0, 1, 2]])
+    only(trio.client.create_topics([topic]))
+    make = parts("Produce", 9)
+    record = [Record(0, 5, None, b"one")]
+
+    def produce(conversation: KafkaConversation, sequence: int) -> Any:
+        batch = encode_batch(record, producer_id=77, producer_epoch=0, base_sequence=sequence)
+        data = make.PartitionProduceData(index=0, records=batch)
+        response = conversation.ask(
+            "Produce",
+            9,
+            acks=-1,
+            timeout=make.timeout(30_000),
+            transactional_id=None,
+            topic_data=(make.TopicProduceData(name=name, partition_data=(data,)),),
+        )
+        return response.responses[0].partition_responses[0]
+
+    with KafkaConversation(str(trio.brokers[0].bootstrap_servers)) as conversation:
+        while produce(conversation, 0).error_code == Code.NOT_LEADER_OR_FOLLOWER:
+            pass  # its copies are made; a run that hangs is ended, and shows where
+        found = produce(conversation, 50)
+        assert found.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert produce(conversation, 1).error_code == Code.NONE
