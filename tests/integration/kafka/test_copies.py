@@ -318,7 +318,7 @@ def test_brokers_are_told_with_their_racks(trio: Trio) -> None:
 def test_a_producer_out_of_step_is_told_so_once_followers_have_said_who_leads(
     trio: Trio, name: str
 ) -> None:
-    topic = NewTopic(name, replica_assignment=[[0, 1, 2]])
+    topic = NewTopic(name, 1, replica_assignment=[[0, 1, 2]])
     only(trio.client.create_topics([topic]))
     make = parts("Produce", 9)
     record = [Record(0, 5, None, b"one")]
