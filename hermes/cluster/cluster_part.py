@@ -128,8 +128,13 @@ class ClusterPart:
             return LocalPartitions(
                 FORMAT_0_7, None, tuple(range(self._registry.partition_count(name)))
             )
-        # Copies have their place. Should coordination have lost it, no single one may take it.
-        logs = [each for each in self._registry.partitions(name) if each.is_sole_copy]
+        # Copies have their place. Should coordination have lost it, no single one may take it. And
+        # who doesn't know its topic's id would bring one back that is deleted.
+        logs = [
+            each
+            for each in self._registry.partitions(name)
+            if each.is_sole_copy and not each.has_provisional_id
+        ]
         topic_id = next((each.topic_id for each in logs if each.topic_id), None)
         if topic_id is None:
             return None
