@@ -220,7 +220,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "compacts_too_much": (
         "compaction keeps the last message of each key",
-        20,
+        100,
         _with(_Compaction, "_stays", _keeps_the_first),
     ),
     "deletes_too_much": (

@@ -63,6 +63,7 @@ KNOWN: Final = (
 #: What was added to a data directory since, by pattern: the older version doesn't read it.
 SINCE: Final = {
     r"\.hermes_broker": "whose the directory is",
+    r"\.hermes_requested": "ACLs and quotas of the cluster, for a start without coordination",
     r"\.hermes_producer_ids\.copy": "with a CRC-32, which the file itself lacks",
     r"new-\d/partition\.hermes": "a copy of Kafka's small files, with a CRC-32",
 }

@@ -33,6 +33,8 @@ VALUES = {
     "messages": "1",
     "settings": "retention_time=1h",
     "source": "127.0.0.1:1",
+    "broker_id": "1",
+    "rate": "1MB",
 }
 
 # Those that serve until they are stopped, and show what can't be reached.
