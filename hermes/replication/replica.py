@@ -123,12 +123,15 @@ class Replica:
     Args:
         tokens: numbers that no fetch of this broker's had before.
         refusals: whose address refuses connections.
+        version: of the node when this broker deleted a copy that it had before: what stood there
+            earlier may name it as leader, of a log that is gone.
 
     Attributes:
         state: the partition's, as it was read last; None before that.
         life: this broker's session; None while it has none.
         leading: while it leads.
         following: while another leads.
+        version: of the node that was read last.
         is_whole: whether the log has all that it ever said it had; None until that was found out.
     """
 
@@ -138,6 +141,7 @@ class Replica:
         settings: LeaderSettings,
         tokens: Iterator[int],
         refusals: Refusals,
+        version: int = -1,
     ) -> None:
         self.broker_id = broker_id
         self.settings = settings
@@ -148,8 +152,8 @@ class Replica:
         self.leading: Leading | None = None
         self.following: Following | None = None
         self.is_whole: bool | None = None
-        self._is_in_service = self._is_being_cut = False
-        self._version = -1
+        self._is_in_service = self._is_being_cut = self._are_lives_older = False
+        self.version = version
         self._tokens = tokens
         self._refusals = refusals
         self._electing = Electing(broker_id)
@@ -207,12 +211,15 @@ class Replica:
             self._close_epoch()
 
     def learned(self, state: PartitionState | None, version: int, lives: Mapping[int, int]) -> None:
-        """What stands in coordination was read; None: the topic is gone."""
-        self.lives = lives
+        """What stands in coordination was read; None: the topic is gone.
+
+        `lives`: read after that. A leader that registered in between would be taken for gone.
+        """
+        self.lives, self._are_lives_older = lives, False
         if state is None:
             self.dismissed()
-        elif version >= self._version:
-            self._version, self.state = version, state
+        elif version >= self.version:
+            self.version, self.state = version, state
             if self.leading is not None and self.leading.epoch == state.epoch:
                 self.leading.learned(state)
 
@@ -222,9 +229,11 @@ class Replica:
         `is_done`: whether it certainly was; what was not, or perhaps, is decided anew.
         """
         what, self._changing = self._changing, None
+        is_news = version > self.version
         if what == "forfeit" and is_done:
             self.is_whole = True
         self.learned(state, version, self.lives)
+        self._are_lives_older |= is_news
         assert self.state is not None
         if self.leading is not None and self.leading.epoch == self.state.epoch:
             self.leading.settled(self.state)
@@ -358,6 +367,8 @@ class Replica:
     def _is_to_lead(self, state: PartitionState, now: float) -> bool:
         if state.leader == self.broker_id:
             return True  # in an epoch that is over for it: it needs one of its own
+        if self._are_lives_older:
+            return False  # they are read again, since the node has changed
         due_at = self._electing.due_at(state, self.lives, self._refusals, now)
         return due_at is not None and due_at <= now
 

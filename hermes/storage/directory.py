@@ -516,10 +516,18 @@ class DataDirectory:
             raise storage_error(f"read {path}", error) from error
         with suppress(ValueError):
             if data is not None:
-                return UUID(without_checksum(data).decode("ascii"))
+                known = UUID(without_checksum(data).decode("ascii"))
+                self._sync_names()  # an earlier try may have failed to
+                return known
         made = uuid4()
         replace_whole(path, with_checksum(str(made).encode()), self.files)
         return made
+
+    def _sync_names(self) -> None:
+        try:
+            self.files.fsync_directory(self.path)
+        except OSError as error:
+            raise storage_error(f"sync {self.path}", error) from error
 
     def claim_producer_ids(
         self, count: int, elsewhere: Callable[[int, int], int] | None = None

@@ -220,6 +220,7 @@ class ReplicaBroker:
             with suppress(OSError, StorageError):
                 found = read_whole(path, 100, self.files)
                 if found is not None:
+                    self.files.fsync_directory(self._root)  # an earlier try may have failed to
                     return UUID(found.decode())
                 made = UUID(int=self.cluster.world.random.getrandbits(128))
                 replace_whole(path, str(made).encode(), self.files)
@@ -345,8 +346,8 @@ class ReplicaBroker:
         session.get(KAFKA_CHANGES, watch=True)
         if session.create_ephemeral(broker_path(me), b"h-1:h:1") is not None:
             return None  # its former life's; it goes with that one's session
-        lives = self.tree.lives(watch=True)
         node = self.tree.read([TOPIC]).get(TOPIC)
+        lives = self.tree.lives(watch=True)
         if lives.get(me) != life:
             return None
         return life, lives, node
@@ -426,7 +427,11 @@ class ReplicaBroker:
         """As a replica that is named again."""
         life = self.replica.life
         self.replica = Replica(
-            self.broker_id, self.cluster.settings, self.cluster.tokens, self.refusals
+            self.broker_id,
+            self.cluster.settings,
+            self.cluster.tokens,
+            self.refusals,
+            self.replica.version,
         )
         self.replica.registered(life)
         self._told_watermark = self._told_start = 0

@@ -105,6 +105,7 @@ class Copies:
         self._state: ClusterState | None = None
         self._pressing: set[Copy] = set()
         self._making: set[Copy] = set()
+        self._deleted: dict[Place, int] = {}  # of copies that were here the node's version
         self._probing: set[int] = set()  # brokers that are being looked for
         # Those that are in sync with what this broker leads, as of the last change.
         self._in_sync: frozenset[int] = frozenset()
@@ -156,7 +157,11 @@ class Copies:
         if copy is None:
             if self.broker_id not in partition.replicas:
                 return
-            copy = Copy(self, name, node.id, number, partial(self._settings_of, name, number))
+            settings = partial(self._settings_of, name, number)
+            version = self._deleted.get((node.id.bytes, number), -1)
+            if node.version < version:
+                return  # as it was before the copy was deleted here
+            copy = Copy(self, name, node.id, number, settings, version)
             self._copies[name, number] = self.by_place[copy.place] = copy
             self._making.add(copy)
             self._start_timers()
@@ -292,6 +297,7 @@ class Copies:
             self.look()
             return None
         self._drop(copy)
+        self._deleted[copy.place] = copy.replica.version
         self.lines.info(
             "deleted copy", "{copy} is to have no copy here any more: it is deleted", copy=copy.name
         )

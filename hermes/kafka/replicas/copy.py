@@ -146,6 +146,9 @@ class Copy:
     Attributes:
         partition: None until its log was made.
         replica: what decides.
+
+    Args:
+        version: of the node when this broker deleted a copy that it had before; else -1.
     """
 
     def __init__(
@@ -155,6 +158,7 @@ class Copy:
         topic_id: UUID,
         number: int,
         settings: Callable[[], LeaderSettings],
+        version: int = -1,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -164,7 +168,7 @@ class Copy:
         self.is_gone = False
         self._around = around
         self._settings = settings
-        self.replica = self._new_replica()
+        self.replica = self._new_replica(version)
         self._log: Log = None  # type: ignore[assignment]
         self._opening = -1
         self._is_full = False
@@ -177,9 +181,9 @@ class Copy:
     def __repr__(self) -> str:
         return f"<Copy {self.name} {self.replica.role.name}>"
 
-    def _new_replica(self) -> Replica:
+    def _new_replica(self, version: int) -> Replica:
         around = self._around
-        return Replica(around.broker_id, self._settings(), around.tokens, around.refusals)
+        return Replica(around.broker_id, self._settings(), around.tokens, around.refusals, version)
 
     @property
     def name(self) -> str:
@@ -406,7 +410,7 @@ class Copy:
     def begin_anew(self) -> None:
         """It was to be deleted, and is named again."""
         is_whole, life = bool(self.replica.is_whole), self.replica.life
-        self.replica = self._new_replica()
+        self.replica = self._new_replica(self.replica.version)
         self.replica.registered(life)
         self._is_leaving = False
         self._opening = -1
