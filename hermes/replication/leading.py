@@ -30,7 +30,8 @@ class LeaderSettings(NamedTuple):
         min_insync: how many in-sync replicas there must be, the leader one of them, for anything to
             be committed; at most all are asked for.
         lag_seconds: for how long a follower may lack something before it isn't in sync.
-        trust_seconds: for how long a fetch shows that its follower follows nobody else.
+        trust_seconds: for how long a follower that answered to something as a follower shows that
+            nobody else leads.
         preferred_seconds: for how long the first of the replicas has been in sync before leadership
             goes back to it.
     """
@@ -263,10 +264,12 @@ class Leading:
         """
         if has_lease:
             return True
+        # By when a follower fetched, not by when that came: a leader that has slept finds fetches
+        # of long ago.
         others = self.largest_isr - {self.broker_id}
         return all(
             each in self.followers
-            and now - self.followers[each].fetched_at <= self.settings.trust_seconds
+            and now - self.followers[each].follows_since <= self.settings.trust_seconds
             for each in others
         )
 

@@ -1,5 +1,6 @@
 """A leader counts what followers have in its epoch, and finds what is committed by that."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -41,8 +42,15 @@ def fetch(broker: int, offset: int, last_epoch: int = 7, epoch: int = 7) -> Repl
     return ReplicaFetch(broker, LIVES[broker], epoch, offset, last_epoch, 0, 1)
 
 
-def has(leader: Leading, broker: int, offset: int, now: float = 101, end: int = 20) -> None:
-    leader.fetched(fetch(broker, offset), end, now)
+def has(
+    leader: Leading,
+    broker: int,
+    offset: int,
+    now: float = 101,
+    end: int = 20,
+    answered_at: float = -math.inf,
+) -> None:
+    leader.fetched(fetch(broker, offset), end, now, answered_at)
 
 
 # -- fetches --------------------------------------------------------------------------------------
@@ -239,8 +247,11 @@ def test_a_leader_is_confirmed_by_its_lease_or_by_all_who_could_lead_instead() -
     leader = leading()
     assert leader.is_confirmed(100, has_lease=True)
     assert not leader.is_confirmed(100, has_lease=False)
-    has(leader, 2, 20, now=101)
+    has(leader, 2, 20, now=102)
     has(leader, 3, 20, now=102)
+    assert not leader.is_confirmed(102, has_lease=False), "they may have fetched long ago"
+    has(leader, 2, 20, now=103, answered_at=101)
+    has(leader, 3, 20, now=103, answered_at=102)
     assert leader.is_confirmed(105, has_lease=False)
     assert not leader.is_confirmed(105.1, has_lease=False)
     alone = leading(replace(STATE, isr=frozenset({1})))
