@@ -114,6 +114,33 @@ def test_nothing_is_done_before_all_that_matters_is_known() -> None:
     assert replica.due(FACTS, 100) == [BeginEpoch(7)]
 
 
+def test_what_stood_there_before_a_copy_was_deleted_is_no_news() -> None:
+    """It may name this broker leader, in this life, of a log that is gone."""
+    replica = Replica(1, LeaderSettings(), count(1), Refusals(), version=5)
+    replica.registered(11)
+    replica.opened(is_whole=True)
+    replica.learned(LED, 4, LIVES)
+    assert replica.due(FACTS, 100) == []
+    assert replica.role is Role.OFFLINE
+    replica.learned(FOLLOWED, 6, LIVES)
+    assert isinstance(replica.due(FACTS, 100)[0], Fetch)
+
+
+def test_nobody_is_taken_for_gone_by_sessions_older_than_the_node() -> None:
+    played = Played(replace(FOLLOWED, leader=NOBODY, life=0))
+    change = played.only(Change)
+    lives = {1: 11, 3: 33}
+    played.learn(played.state, lives)
+    led = led_by(played.state, 2, 22)  # broker 2 has registered meanwhile, and was quicker
+    with pytest.raises(WrongStateError):
+        change.make(led)
+    played.replica.change_ended(led, played.version + 1, is_done=False)
+    played.now += 1
+    assert not [each for each in played.due() if isinstance(each, Change)]
+    played.learn(led, lives)
+    assert isinstance(played.only(Change), Change), "it is gone, as has been read since"
+
+
 def test_a_new_life_needs_an_epoch_of_its_own() -> None:
     played = Played(LED)
     played.due()
