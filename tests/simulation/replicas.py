@@ -413,6 +413,7 @@ class ReplicaBroker:
             with suppress(StorageError, OSError):
                 self.log.delete()
                 self.files.fsync_directory(self._root)
+                self.cluster.invariants.deletes(self)  # what was flushed until then went, too
                 return
             self.process.wait(200_000, "a disk")
 
