@@ -32,6 +32,9 @@ class FakeCluster:
     def brokers(self) -> dict[int, tuple[str, int]]:
         return {each.broker_id: ("localhost", each.broker_id) for each in self._logs}
 
+    def address(self, partition: TopicPartition) -> tuple[str, int]:
+        return self.brokers()[partition.broker_id]
+
     def earliest(self, partition: TopicPartition) -> int:
         return self._logs[partition][0]
 
