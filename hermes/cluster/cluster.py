@@ -29,7 +29,7 @@ from hermes.config.topic import COPY_COUNT, TOPIC_SETTINGS
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.nodes import TreeSession
 from hermes.coordination.replicas import ReplicaTree
-from hermes.errors import ConfigError, TopicExistsError
+from hermes.errors import ConfigError, CoordinationUnavailableError, TopicExistsError
 from hermes.protocol import AlterTopicRequest
 from hermes.protocol.kafka_errors import KafkaError
 from hermes.quoting import quoted
@@ -155,10 +155,15 @@ class Cluster:
         if self._part is not None:
             self._part.observe(observer)
 
-    def replica_tree(self) -> ReplicaTree | None:
-        """What coordination has of copies; None before it was reached. Any thread."""
+    def replica_tree(self) -> ReplicaTree:
+        """What coordination has of copies. Any thread.
+
+        Raises CoordinationUnavailableError: it wasn't reached yet, or there is none.
+        """
         tree = None if self._part is None else self._part.cluster.tree
-        return None if tree is None else tree.replicas
+        if tree is None:
+            raise CoordinationUnavailableError("coordination isn't reached yet; try again")
+        return tree.replicas
 
     def refreshed(self) -> "Deferred[None]":
         """Fires once coordination was read again; fails where it can't be."""

@@ -189,6 +189,12 @@ class ClusterTopics:
     def by_id(self, topic_id: UUID) -> ClusterTopic | None:
         return self._by_id.get(topic_id.bytes)
 
+    def asked(self, topic: str | bytes | UUID) -> ClusterTopic | None:
+        """A topic by what a request calls it: its name, or its id, perhaps as bytes."""
+        if isinstance(topic, str):
+            return self._topics.get(topic)
+        return self._by_id.get(topic if isinstance(topic, bytes) else topic.bytes)
+
     def by_id_bytes(self, topic_id: bytes) -> ClusterTopic | None:
         return self._by_id.get(topic_id)
 

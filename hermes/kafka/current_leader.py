@@ -42,10 +42,7 @@ def current_leader(
     """Who is to be asked instead; None where nobody knows, or that isn't what is wrong."""
     if code not in _ASKED_ELSEWHERE:
         return None
-    if isinstance(topic, str):
-        found = topics.get(topic)
-    else:
-        found = topics.by_id_bytes(topic if isinstance(topic, bytes) else topic.bytes)
+    found = topics.asked(topic)
     state = None if found is None else found.state(number)
     if state is None or state.leader not in topics.live:
         return None

@@ -486,7 +486,7 @@ class Fetches:
             self._known = {}, {}
             self.revision = topics.revision
         asked = plain.topic
-        found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
+        found = topics.asked(asked)
         if found is None or found.format != FORMAT_KAFKA:
             return None
         try:

@@ -334,7 +334,7 @@ class Produces:
         if self._revision != topics.revision:
             self._known.clear()
             self._revision = topics.revision
-        found = topics.get(asked) if isinstance(asked, str) else topics.by_id_bytes(asked)
+        found = topics.asked(asked)
         if found is None or found.format != FORMAT_KAFKA:
             return None
         rules = batch_rules(self._shared.config, found.name)
@@ -438,8 +438,7 @@ class Produces:
         self._awaited.expect(topic, partition, headers, seconds)
 
     def _has_copies(self, asked: str | UUID, partition: int) -> bool:
-        topics = self._topics
-        found = topics.get(asked) if isinstance(asked, str) else topics.by_id(asked)
+        found = self._topics.asked(asked)
         return found is not None and found.state(partition) is not None
 
     def led_elsewhere(self, entry: Entry) -> None:

@@ -42,14 +42,14 @@ class Changes:
     """Lives in the reactor's thread.
 
     Args:
-        tree: coordination's, None before it was reached; raises CoordinationError when it's over.
+        tree: coordination's; raises CoordinationUnavailableError before it was reached.
         in_thread: calls a function in a worker thread and returns its Deferred.
         clock: the reactor.
     """
 
     def __init__(
         self,
-        tree: Callable[[], ReplicaTree | None],
+        tree: Callable[[], ReplicaTree],
         in_thread: "Callable[..., Deferred[Any]]",
         clock: Any,
     ) -> None:
@@ -89,23 +89,17 @@ class Changes:
     # -- in a thread ------------------------------------------------------------------------------
 
     def _write(self, copy: Changed, change: Change) -> _Outcome | None:
-        tree = self._tree()
-        if tree is None:
-            return None
         try:
-            state, version = tree.change(copy.topic, copy.number, change.make)
+            state, version = self._tree().change(copy.topic, copy.number, change.make)
         except (WrongStateError, CoordinationError):
             return self._read(copy, change)
         return _Outcome(state, version, True)
 
     def _read(self, copy: Changed, change: Change) -> _Outcome | None:
         """What stands there now; None while coordination can't be asked."""
-        tree = self._tree()
         try:
-            node = None if tree is None else tree.read_certainly(copy.topic)
+            node = self._tree().read_certainly(copy.topic)
         except CoordinationError:
-            return None
-        if tree is None:
             return None
         if node is None or node.id != copy.topic_id:
             return _Outcome(None, -1, False)

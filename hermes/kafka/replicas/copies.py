@@ -15,7 +15,7 @@ from hermes.cluster.shared import Shared
 from hermes.cluster.topic_cluster import ClusterState
 from hermes.coordination.replicas import ReplicaTree
 from hermes.coordination.sessions import Lease
-from hermes.errors import CoordinationUnavailableError, HermesError, StorageError
+from hermes.errors import HermesError, StorageError
 from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.outgoing import OutgoingConnection
 from hermes.kafka.replicas.changing import Changes
@@ -64,7 +64,7 @@ class Copies:
     """Lives in the reactor's thread. Is what its copies need of their broker.
 
     Args:
-        tree: coordination's; None before it was reached.
+        tree: coordination's; raises CoordinationUnavailableError before it was reached.
         lease_of: the lease of a session, if that is this broker's registration; else None.
         refresh: reads coordination again.
         other: reaches the broker that listens so; None where it doesn't, for brokers.
@@ -76,7 +76,7 @@ class Copies:
     def __init__(
         self,
         shared: Shared,
-        tree: Callable[[], ReplicaTree | None],
+        tree: Callable[[], ReplicaTree],
         lease_of: Callable[[int], Lease | None],
         refresh: Callable[[], "Deferred[None]"],
         other: Callable[[Any], OtherBroker | None],
@@ -230,8 +230,6 @@ class Copies:
     def _is_known_directory(self) -> bool:
         """In a thread."""
         tree, own = self._tree(), self.shared.directory.own_id()
-        if tree is None:
-            raise CoordinationUnavailableError("coordination isn't reached yet")
         known = tree.directory(self.broker_id)
         if known is None:
             tree.keep_directory(self.broker_id, own)
@@ -280,10 +278,7 @@ class Copies:
 
     def _names_us(self, copy: Copy) -> bool:
         """In a thread: whether this broker is to have the copy, for certain."""
-        tree = self._tree()
-        if tree is None:
-            raise CoordinationUnavailableError("coordination isn't reached")
-        node = tree.read_certainly(copy.topic)
+        node = self._tree().read_certainly(copy.topic)
         if node is None or node.id != copy.topic_id:
             return False
         state = node.state_of(copy.number)
@@ -412,7 +407,7 @@ class Copies:
         A process that was killed refuses connections; one that doesn't answer may come back.
         """
         self._after("watch", _WATCH_SECONDS, self._watch)
-        if self._are_followers_known is False:
+        if not self._are_followers_known:
             self._are_followers_known = True
             led = (copy.replica.leading for copy in self._copies.values())
             members = (leading.largest_isr for leading in led if leading is not None)
@@ -528,10 +523,7 @@ class Copies:
 
     def _say_directory(self) -> None:
         """In a thread."""
-        tree = self._tree()
-        if tree is None:
-            raise CoordinationUnavailableError("coordination isn't reached")
-        tree.keep_directory(self.broker_id, self.shared.directory.own_id())
+        self._tree().keep_directory(self.broker_id, self.shared.directory.own_id())
 
     def _not_said(self, failure: Failure) -> None:
         failure.trap(HermesError)  # type: ignore[no-untyped-call]

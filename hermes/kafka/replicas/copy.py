@@ -14,6 +14,7 @@ from uuid import UUID
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.coordination.replicas import as_life
 from hermes.coordination.sessions import Lease
 from hermes.errors import (
     DiskFullError,
@@ -296,7 +297,9 @@ class Copy:
 
     def _has_lease(self) -> bool:
         lease = self._around.lease
-        return lease is not None and lease.session_id == self.replica.life and lease.is_held()
+        if lease is None or as_life(lease.session_id) != self.replica.life:
+            return False
+        return lease.is_held()
 
     # -- what is due ------------------------------------------------------------------------------
 

@@ -70,11 +70,14 @@ _FETCHED: Final = Family(
     "hermes_replica_fetch_bytes_total", "counter", "Bytes of copies fetched from leaders."
 )
 
+#: What a copy is counted as.
+_GAUGES: Final = (_COPIES, _LED, _MOVING, _UNDER_REPLICATED, _UNDER_MIN, _OFFLINE, _NOT_IN_SYNC)
+
 #: All of them, by name.
 FAMILIES: Final = {
     each.name: each
     for each in (
-        *(_COPIES, _LED, _MOVING, _UNDER_REPLICATED, _UNDER_MIN, _OFFLINE, _NOT_IN_SYNC),
+        *_GAUGES,
         *(_LAG, _LAG_SECONDS, _IN_SYNC, _ELECTIONS, _CHANGES, _CUTS, _CUT_MESSAGES, _FETCHED),
     )
 }
@@ -140,9 +143,6 @@ class ReplicaMetrics:
         yield _CUTS, [((), copies.counts.cuts)]
         yield _CUT_MESSAGES, [((), copies.counts.cut_messages)]
         yield _FETCHED, [((), copies.counts.fetched_bytes)]
-
-
-_GAUGES: Final = (*(_COPIES, _LED, _MOVING, _UNDER_REPLICATED, _UNDER_MIN, _OFFLINE, _NOT_IN_SYNC),)
 
 
 def _of(copy: Copy, copies: Copies) -> Iterator[Family]:

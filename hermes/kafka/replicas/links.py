@@ -94,7 +94,6 @@ class Link:
         self._number = self._on_the_way = 0
         self._timer: Any = None
         self._is_stopped = False
-        self.bytes_in = 0
 
     # -- what copies want -------------------------------------------------------------------------
 
@@ -182,7 +181,6 @@ class Link:
         if code:
             raise KafkaError(code)
         self._session = session
-        self.bytes_in += len(body)
         self._refusals.answered(self.leader)
         for place, answer, data in answered:
             asked = self._asked.get(place)

@@ -125,7 +125,6 @@ class Serving:
         self._numbers = count(1)
         self._sessions: dict[int, FollowerSession] = {}  # by the follower
         self._delayed: dict[Place, Any] = {}  # throttled, and when they are looked at again
-        self.bytes_out = 0
 
     def serve(self, frame: Any, client: Client) -> Any:
         """Take a request; NotImplemented where it is no follower's.
@@ -278,7 +277,6 @@ class Serving:
                 session.told[place] = answer
             length = data.length if isinstance(data, LogSlice) else len(data)
             left -= length
-            self.bytes_out += length
             yield Answered(place, answer, data if length else b"")
 
     @property

@@ -26,8 +26,7 @@ def topics(leader: int = 2) -> Any:
     found = SimpleNamespace(state=lambda number: first_state((2, 1), lives, epoch=5))
     return SimpleNamespace(
         live=frozenset({1, 2}),
-        get={"t": found}.get,
-        by_id_bytes={TOPIC.bytes: found}.get,
+        asked={"t": found, TOPIC: found, TOPIC.bytes: found}.get,
         brokers=lambda listener: [LiveBroker(1, "one", 91), LiveBroker(2, "two", 92)],
     )
 
