@@ -16,6 +16,8 @@ The response is encoded here, and its records stay where they are:
 
 Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexible from v12.
 
+The module is long because plain requests, decoded ones and their bytes must say the same.
+
 Source: Kafka 4's FetchResponse.json.
 """
 

@@ -25,6 +25,8 @@ The bytes are read and written by hand, for speed, and records are not copied:
 
 Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexible from v9.
 
+The module is long because plain requests, decoded ones and their bytes must say the same.
+
 Source: Kafka 4's ProduceRequest.json and ProduceResponse.json.
 """
 

@@ -1,6 +1,7 @@
 """All copies of partitions that a broker has, kept as coordination says.
 
-Each new state of coordination comes by `use`, and goes to the copies that it is about.
+Each new state of coordination comes by `use`, and goes to the copies that it is about. The module
+is long: how copies' logs are made and deleted could stand apart from what copies need.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,7 +2,8 @@
 
 Nothing is decided here. A copy tells its `Replica` what happens, to the log, to the broker's
 session with coordination and to fetches, and does what that gives. `turn` comes after everything
-that happens, and as time goes by.
+that happens, and as time goes by. The module is long because leading and following share the log,
+and each begins where the other ends.
 """
 
 from collections.abc import Callable, Iterator, Mapping
