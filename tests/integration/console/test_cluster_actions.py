@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from hermes.client import FetchRequest, SimpleConsumer
 from hermes.security import PLAIN
@@ -23,6 +24,7 @@ def brokers() -> Iterator[Brokers]:
     with running_kafka(settings=first) as one:
         second = {"coordination": "zookeeper", "zookeeper_connect": one.zookeeper_connect}
         with running_kafka(settings={**second, "broker_id": 1}) as two:
+            until(lambda: all(brokers_known(each) == [0, 1] for each in (one, two)))
             yield one, two
 
 
@@ -35,6 +37,11 @@ def pages(brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[Acting]:
     made = Acting(first, **(own if request.param else {}))
     yield made
     made.console.close()
+
+
+def brokers_known(broker: RunningKafka) -> list[int]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    return sorted(admin.list_topics(timeout=60.0).brokers)
 
 
 def topics_of(broker: RunningKafka) -> dict[str, list[int]]:

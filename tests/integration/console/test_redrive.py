@@ -29,7 +29,7 @@ from hermes.testing import RunningKafka, running_kafka
 from .test_actions import Acting
 from .test_pages import body, text
 
-HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}\u202e\x1b"
+HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7777*7777}}\u202e\x1b"
 COUNT = 60
 
 
@@ -262,8 +262,8 @@ def test_hostile_letters_are_shown_harmlessly(kafka: RunningKafka, pages: Acting
     producer.produce("odd.g.dead", record.value, attack.key, headers=[*record.headers])
     assert producer.flush(60) == 0
     page = pages("topics", "odd.g.dead", "redrive", to="topic", attempts="")
-    for wrong in ("<img", "<b>", "49", "\u202e", "\x1b"):
-        assert wrong not in page.partition("<main")[2].replace("1,049", ""), wrong
+    for wrong in ("<img", "<b>", "60481729", "\u202e", "\x1b"):
+        assert wrong not in page.partition("<main")[2], wrong
     assert "1 dead letter" in text(page)
 
 
