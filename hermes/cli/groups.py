@@ -18,6 +18,7 @@ from hermes.cli.terminal import confirm, write_done, write_json, write_line, wri
 from hermes.client.kafka_brokers import UNANSWERED
 from hermes.client.kafka_groups import KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
+from hermes.client.routing import NOBODY
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,
@@ -38,7 +39,7 @@ from hermes.errors import ClientError, GroupActiveError, HermesError
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
-_COLUMNS: Final = ("topic", "partition", "offset", "end", "lag", "messages", "owner")
+_COLUMNS: Final = ("topic", "partition", "leader", "offset", "end", "lag", "messages", "owner")
 
 _TopicPartition = tuple[str, BrokerPartition]
 
@@ -130,6 +131,9 @@ def describe(
     why, and the status is 1. If it is the broker that coordinates a group of Kafka's current
     clients, members and offsets are shown as stored in coordination.
 
+    A partition keeps its name, BROKER-NUMBER, whoever leads it: where a copy on another broker
+    does, `leader` shows which.
+
     Of groups of Kafka's current clients partitions have Kafka's numbers, and the lag of a topic
     with the format `kafka` is in messages.
     """
@@ -146,7 +150,10 @@ def describe(
     else:
         for member in state.members:
             write_line(f"member {member}")
-        write_rows(_COLUMNS, rows, as_json=False)
+        pairs = zip(rows, places, strict=True)
+        has_moved = any(row["leader"] != place[1].broker_id for row, place in pairs)
+        names = [each for each in _COLUMNS if has_moved or each != "leader"]
+        write_rows(names, rows, as_json=False)
     fail_for([*cluster.faults, *unknown])
 
 
@@ -228,16 +235,18 @@ def _row(
 ) -> dict[str, Any]:
     topic, partition = place
     offset = _stored(state, place)
+    leader = cluster.leader(topic, partition)
     end: int | None = None
     try:
         end = cluster.latest(topic, partition)
     except HermesError as error:
-        if not cluster.is_silent(partition):  # else `RegisteredCluster.faults` has it, once
+        if not cluster.is_silent(topic, partition):  # else `RegisteredCluster.faults` has it, once
             unknown.append(f"{topic} {partition}: the end is unknown: {error}")
     _check_inside(topic, partition, offset, end, unknown)
     return {
         "topic": topic,
         "partition": str(partition),
+        "leader": None if leader == NOBODY else leader,
         "offset": offset,
         "end": end,
         "lag": lag_between(offset, end),
@@ -385,7 +394,11 @@ def _new_offset(
     topic, partition = place
     try:
         return reset_offset(
-            cluster.consumer(partition), topic, partition.partition, state.offsets[place], position
+            cluster.consumer(topic, partition),
+            topic,
+            partition.partition,
+            state.offsets[place],
+            position,
         )
     except HermesError as error:
         raise HermesError(f"{topic} {partition}: {error}; nothing was changed") from error

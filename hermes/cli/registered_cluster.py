@@ -21,7 +21,13 @@ from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_brokers import UNANSWERED
 from hermes.client.kafka_groups import KafkaGroups
-from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
+from hermes.client.routing import NOBODY
+from hermes.coordination.cluster_view import (
+    leaders_of,
+    read_brokers,
+    read_listeners,
+    suitable_listeners,
+)
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
@@ -60,6 +66,7 @@ class RegisteredCluster:
         self.connection = connection
         self._consumers: dict[int, SimpleConsumer] = {}
         self._counting: dict[tuple[int, str], bool] = {}
+        self._leaders: dict[str, dict[BrokerPartition, int]] = {}
         self._silent: dict[int, HermesError] = {}
         self._stack = ExitStack()
 
@@ -69,9 +76,17 @@ class RegisteredCluster:
         self._stack.callback(session.stop)
         return session
 
-    def consumer(self, partition: BrokerPartition) -> SimpleConsumer:
-        """A consumer of the broker that has a partition; HermesError if that isn't registered."""
-        broker_id = partition.broker_id
+    def leader(self, topic: str, partition: BrokerPartition) -> int:
+        """The broker that leads a partition, which need not be that of its name; -1 for none."""
+        if topic not in self._leaders:
+            self._leaders[topic] = leaders_of(self.session, topic, lambda fault: note(str(fault)))
+        return self._leaders[topic].get(partition, partition.broker_id)
+
+    def consumer(self, topic: str, partition: BrokerPartition) -> SimpleConsumer:
+        """A consumer of the broker that leads a partition. Raises HermesError for none."""
+        broker_id = self.leader(topic, partition)
+        if broker_id == NOBODY:
+            raise ClientError("nobody leads it: start the brokers that have copies of it")
         if broker_id not in self._consumers:
             node = self._nodes.get(broker_id)
             if node is None:
@@ -84,11 +99,11 @@ class RegisteredCluster:
 
     def latest(self, topic: str, partition: BrokerPartition) -> int:
         """The offset up to which a partition can be read. Raises HermesError."""
-        broker_id = partition.broker_id
+        broker_id = self.leader(topic, partition)
         if broker_id in self._silent:
             raise self._silent[broker_id]
         try:
-            consumer = self.consumer(partition)
+            consumer = self.consumer(topic, partition)
             return consumer.get_offsets_before(topic, partition.partition, LATEST)[0]
         except (*UNANSWERED, NotRegisteredError) as error:
             self._silent[broker_id] = error
@@ -104,14 +119,14 @@ class RegisteredCluster:
             for broker_id, error in self._silent.items()
         ]
 
-    def is_silent(self, partition: BrokerPartition) -> bool:
-        return partition.broker_id in self._silent
+    def is_silent(self, topic: str, partition: BrokerPartition) -> bool:
+        return self.leader(topic, partition) in self._silent
 
     def counts_messages(self, topic: str, partition: BrokerPartition) -> bool:
         """Whether the topic's offsets do, and not bytes. Raises HermesError."""
-        key = partition.broker_id, topic
+        key = self.leader(topic, partition), topic
         if key not in self._counting:
-            consumer = self.consumer(partition)
+            consumer = self.consumer(topic, partition)
             is_known = consumer.supports(MetadataRequest.TYPE)
             topics = consumer.metadata([topic]).topics if is_known else ()
             self._counting[key] = any(each.holds_records for each in topics)
@@ -122,7 +137,7 @@ class RegisteredCluster:
         if offset == end:
             return 0
         request = FetchRequest(topic, partition.partition, offset, end - offset)
-        return sum(1 for _ in self.consumer(partition).fetch(request))
+        return sum(1 for _ in self.consumer(topic, partition).fetch(request))
 
     def close(self) -> None:
         self._stack.close()

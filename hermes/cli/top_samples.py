@@ -33,7 +33,7 @@ class Sample:
 
     Attributes:
         seconds: when, on a monotonic clock.
-        ends: the high watermark of each partition, by topic, broker and number.
+        ends: the high watermark of each partition, by topic and name.
         sizes: the bytes of each partition, likewise.
         offsets: by group and partition.
         counting: the topics whose offsets count messages, not bytes.
@@ -226,12 +226,14 @@ class TopSampler:
 def _add_broker(sample: Sample, answer: BrokerMetadata) -> None:
     sample.answered.add(answer.broker_id)
     for topic in answer.topics:
+        homes = topic.homes
         count = sample.partition_counts.get(topic.topic, 0)
         sample.partition_counts[topic.topic] = count + len(topic.numbers)
         if topic.holds_records:
             sample.counting.add(topic.topic)
         for each in topic.partitions:
-            place = topic.topic, BrokerPartition(answer.broker_id, each.partition)
+            home = homes.get(each.partition, answer.broker_id)
+            place = topic.topic, BrokerPartition(home, each.partition)
             sample.ends[place] = each.high_watermark
             sample.sizes[place] = each.size_bytes
 
@@ -272,7 +274,7 @@ def _is_comparable(now: Sample, before: Sample, topic: str) -> bool:
 
 def _written(now: Sample, before: Sample, place: _Place) -> int:
     """How many bytes were appended to a partition; by its size where offsets count messages."""
-    if place[1].broker_id not in before.answered:
+    if place not in before.ends and place[1].broker_id not in before.answered:
         return 0  # it had some already, but nobody knows how many
     if place[0] not in now.counting:
         return _grown(now.ends[place], before.ends.get(place, 0))

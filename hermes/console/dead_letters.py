@@ -47,7 +47,7 @@ def read_letters(
     """Read a range of a partition. Raises HermesError if it can't be read on."""
     bounded = replace(row, earliest=start, high_watermark=end)
     wanted = MessageQuery("beginning", 0, maxsize, maxsize, None, ValueReader("auto"))
-    with cluster.own_consumer(topic.addresses[row.broker_id]) as consumer:
+    with cluster.own_consumer(topic.address_of(row)) as consumer:
         search = PartitionSearch(consumer, topic.name, bounded, wanted)
         for each in search.forwards(ScanCounter(0)):
             if isinstance(each, SearchProgress):
@@ -110,7 +110,7 @@ class LetterSender:
         return self._topics.topic(self.topic_of(letter))
 
     def _store(self, view: TopicView, row: PartitionRow, letters: Sequence[Letter]) -> None:
-        address = view.addresses[row.broker_id]
+        address = view.address_of(row)
         if address not in self._producers:
             self._producers[address] = self._cluster.own_producer(address)
         producer = self._producers[address]

@@ -11,6 +11,7 @@ from hermes.console.cluster_client import ClusterClient
 from hermes.console.group_reader import GroupReader
 from hermes.console.group_sources import stored_number
 from hermes.console.group_views import UNKNOWN_ENDS, TopicPlace
+from hermes.console.topic_views import leaders_of
 from hermes.coordination.group_state import GroupState, delete_group, store_offsets
 from hermes.errors import GroupActiveError, HermesError
 from hermes.quoting import printable
@@ -88,13 +89,16 @@ class OwnGroupChanger:
         places = [each for each in state.offsets if topic in ("", each[0]) and sees(each[0])]
         if not places:
             raise HermesError(NO_OFFSETS)
-        ends, _ = self._groups.ends(sorted({each for each, _ in places}))
-        states = self._cluster.read(())
+        topics = sorted({each for each, _ in places})
+        ends, _ = self._groups.ends(topics)
+        states = self._cluster.read(topics)
+        led = leaders_of(states)
         addresses = {each.broker_id: each.address for each in states if each.metadata}
         changes = []
         for each in places:
             partition = each[1]
-            address = addresses.get(partition.broker_id)
+            copied = led.get(each[0], {}).get(partition.partition)
+            address = addresses.get(partition.broker_id if copied is None else copied.leader)
             if address is None:
                 raise HermesError(f"{each[0]} {partition}: its broker does not answer.")
             consumer = self._cluster.consumer(address)

@@ -30,7 +30,7 @@ from hermes.console.list_page import ListPage, list_order
 from hermes.console.page_request import NoSuchPageError
 from hermes.console.rates import History
 from hermes.console.rolling_refresh import RollingRefresh
-from hermes.console.topic_views import is_numbered
+from hermes.console.topic_views import is_numbered, leaders_of
 from hermes.console.viewer import Viewer
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerPartition
@@ -140,15 +140,25 @@ class GroupReader:
         """Where all partitions of topics begin and end; and what failed."""
         ends: dict[TopicPlace, Ends] = {}
         states = self._cluster.read(topics) if topics else []
+        led = leaders_of(states)
+        for name, partitions in led.items():
+            for number, each in partitions.items():
+                ends[name, BrokerPartition(each.home, number)] = Ends(None, None, True, True)
         for state in states:
             for topic in state.metadata.topics if state.metadata else ():
                 how = topic.holds_records, is_numbered(topic.holds_records, len(states))
-                for each in topic.numbers:
-                    place = topic.topic, BrokerPartition(state.broker_id, each)
-                    ends[place] = Ends(0, 0, *how)
+                copied = led[topic.topic]
+                for number in topic.numbers:
+                    if number not in copied:
+                        place = topic.topic, BrokerPartition(state.broker_id, number)
+                        ends[place] = Ends(0, 0, *how)
                 for row in topic.partitions:
-                    place = topic.topic, BrokerPartition(state.broker_id, row.partition)
-                    ends[place] = Ends(row.earliest, row.high_watermark, *how)
+                    leader, home = state.broker_id, state.broker_id
+                    if row.partition in copied:
+                        _, home, leader, _ = copied[row.partition]
+                    if leader == state.broker_id:  # else it led it until a moment ago
+                        place = topic.topic, BrokerPartition(home, row.partition)
+                        ends[place] = Ends(row.earliest, row.high_watermark, *how)
         return ends, [f"{each.address}: {each.error}" for each in states if each.error]
 
     # -- all groups, a few at a time ------------------------------------------------------------

@@ -57,7 +57,7 @@ def tail(
         now[row.name] = end
         if place >= end or row.earliest is None:
             continue
-        consumer = cluster.consumer(topic.addresses[row.broker_id])
+        consumer = cluster.consumer(topic.address_of(row))
         begin = place
         try:
             if row.counts_messages:

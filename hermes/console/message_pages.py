@@ -270,7 +270,8 @@ def _commands(
     if wanted.start == "offset" and len(partitions) > 1:
         return []
     commands = []
-    for broker_id in dict.fromkeys(row.broker_id for row in partitions):
+    holders = dict.fromkeys(row.holder for row in partitions if row.holder in topic.addresses)
+    for broker_id in holders:
         words = ["hermes", "consume", "-b", str(topic.addresses[broker_id]), "-t", topic.name]
         if params["partition"]:
             words += ["-p", str(partitions[0].number)]

@@ -90,7 +90,7 @@ class MessageSender:
         else:
             _refuse_records(typed)
             data = encode_message_set([payload])
-        address = topic.addresses[row.broker_id]
+        address = topic.address_of(row)
         with self._cluster.own_producer(address) as producer:
             offset = _append(producer, ProduceRequest(topic.name, row.number, data), topic)
         self._cache.forget()

@@ -282,7 +282,7 @@ def read_one(
     Raises:
         HermesError: there is none, or it is damaged.
     """
-    with cluster.own_consumer(topic.addresses[row.broker_id]) as consumer:
+    with cluster.own_consumer(topic.address_of(row)) as consumer:
         fetched = consumer.fetch(FetchRequest(topic.name, row.number, offset, _FIRST_SPAN_BYTES))
         stored, following = next(fetched.iterate(deep=False), (None, 0))
     if stored is None:

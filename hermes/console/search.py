@@ -48,7 +48,7 @@ class Search:
             ):
                 is_limited |= scanned.found < wanted.count
                 break
-            address = self._topic.addresses[row.broker_id]
+            address = self._topic.address_of(row)
             with self._cluster.own_consumer(address) as consumer:
                 part = PartitionSearch(consumer, self._topic.name, row, wanted)
                 try:

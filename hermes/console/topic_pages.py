@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hermes.client.routing import NOBODY
 from hermes.console.group_views import TopicLag
 from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
 from hermes.console.sources import Sources
@@ -42,6 +43,7 @@ def _topic(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         "topics",
         "topic.html",
         view=view,
+        nobody=NOBODY,
         commands=commands,
         groups=groups,
         groups_error=groups_error,

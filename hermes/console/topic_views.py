@@ -3,10 +3,11 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from hermes.client.routing import NOBODY, add_leaders
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
 from hermes.console.cluster_sampler import ClusterView, TopicRow
@@ -17,6 +18,7 @@ from hermes.errors import BrokerUnavailableError, HermesError
 from hermes.protocol import (
     DescribePartitionsRequest,
     ErrorCode,
+    PartitionLeader,
     PartitionMetadata,
     SettingDescription,
     error_for,
@@ -85,14 +87,16 @@ class PartitionRow:
     """One partition.
 
     Attributes:
+        broker_id: the broker in its name.
         number: on its broker.
-        earliest, high_watermark: None if nothing was ever written.
+        earliest, high_watermark: None if nothing was ever written, or nobody leads it.
         rate: bytes written per second; None while it isn't known.
         segments: how many; None where the broker can't say.
         first_ms, last_ms: append times in ms since 1970; None where they aren't known.
         offline: why it is out of service; empty if it is not.
         damage: its known damaged messages; empty for none.
         counts_messages: whether offsets do, not bytes.
+        leader: of one with several copies who leads it; `NOBODY` for none.
     """
 
     broker_id: int
@@ -108,6 +112,12 @@ class PartitionRow:
     damage: str = ""
     counts_messages: bool = False
     is_numbered: bool = False
+    leader: int | None = None
+
+    @property
+    def holder(self) -> int:
+        """The broker to ask for it."""
+        return self.broker_id if self.leader is None else self.leader
 
     @property
     def name(self) -> str:
@@ -148,6 +158,17 @@ class TopicView:
 
     def partition(self, name: str) -> PartitionRow | None:
         return next((row for row in self.partitions if name in (row.name, row.label)), None)
+
+    def address_of(self, row: PartitionRow) -> ListenAddress:
+        """Where a partition is read and written; BrokerUnavailableError where that is nowhere."""
+        address = self.addresses.get(row.holder)
+        if address is None:
+            raise BrokerUnavailableError(
+                f"nobody leads partition {row.label}: start the brokers that have copies of it"
+                if row.leader == NOBODY
+                else f"broker {row.holder}, which leads partition {row.label}, does not answer"
+            )
+        return address
 
 
 class TopicReader:
@@ -191,11 +212,14 @@ class TopicReader:
         states = self._cluster.read([name])
         rows: list[PartitionRow] = []
         addresses: dict[int, ListenAddress] = {}
+        led = leaders_of(states).get(name, {})
         for state in states:
-            found = self._rows(state, name, len(states))
+            found = self._rows(state, name, len(states), led)
             if found:
                 rows += self._described(state, name, found)
+            if found or any(each.leader == state.broker_id for each in led.values()):
                 addresses[state.broker_id] = state.address
+        rows = _with_copies(rows, led)
         errors = tuple(f"{each.address}: {each.error}" for each in states if each.error)
         if not rows:
             if errors and len(errors) == len(states):
@@ -208,7 +232,9 @@ class TopicReader:
         )
         return TopicView(name, tuple(rows), addresses, errors, counts_messages)
 
-    def _rows(self, state: BrokerState, name: str, brokers: int) -> list[PartitionRow]:
+    def _rows(
+        self, state: BrokerState, name: str, brokers: int, led: Mapping[int, PartitionLeader]
+    ) -> list[PartitionRow]:
         if state.metadata is None:
             return []
         (topic,) = state.metadata.topics
@@ -219,6 +245,8 @@ class TopicReader:
         known: dict[int, PartitionMetadata] = {each.partition: each for each in topic.partitions}
         rows = []
         for number in topic.numbers:
+            if number in led and led[number].leader != state.broker_id:
+                continue  # it led that until a moment ago
             each = known.get(number)
             if each is None:
                 row = PartitionRow(state.broker_id, number, None, None, 0)
@@ -312,6 +340,41 @@ class TopicReader:
         if len(self._rates) > _MOST_RATES:
             self._rates.popitem(last=False)
         return rates
+
+
+def leaders_of(states: Iterable[BrokerState]) -> dict[str, dict[int, PartitionLeader]]:
+    """Who leads partitions that have copies, by topic and number, as brokers know best."""
+    known: dict[str, dict[int, PartitionLeader]] = {}
+    for state in states:
+        for each in state.metadata.topics if state.metadata else ():
+            add_leaders(known.setdefault(each.topic, {}), each.leaders)
+    return known
+
+
+def _with_copies(
+    rows: Sequence[PartitionRow], led: Mapping[int, PartitionLeader]
+) -> list[PartitionRow]:
+    """By what is known of leaders: the partitions' names, and those that nobody answers for."""
+    if not led:
+        return list(rows)
+    found = [
+        replace(row, broker_id=led[row.number].home, leader=led[row.number].leader)
+        if row.number in led
+        else row
+        for row in rows
+    ]
+    told = {row.number for row in rows}
+    found += [
+        PartitionRow(
+            *(each.home, number, None, None, 0),
+            counts_messages=True,
+            is_numbered=True,
+            leader=each.leader,
+        )
+        for number, each in led.items()
+        if number not in told
+    ]
+    return sorted(found, key=lambda row: row.number)
 
 
 class _TopicRates:

@@ -155,6 +155,11 @@ class TopicMetadata:
             return [each.partition for each in self.partitions]
         return range(self.partition_count)
 
+    @property
+    def homes(self) -> dict[int, int]:
+        """The brokers in the names of partitions that have copies, by number."""
+        return {each.partition: each.home for each in self.leaders}
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetadata:

@@ -68,6 +68,7 @@ def test_a_group_is_described(active: Connector, run: Run) -> None:
             {
                 "topic": "clicks",
                 "partition": "0-0",
+                "leader": 0,
                 "offset": 44,
                 "end": 110,
                 "lag": 66,

@@ -82,3 +82,14 @@ def test_what_a_broker_holds_that_comes_back_is_neither_written_nor_a_change():
     gone = sample(14.0, {here: 1400}, offsets)
     assert topic_rows(gone, both) == [TopicSample("clicks", 1, 700, 0.0)]
     assert lag_rows(gone, both) == [LagSample("search", "clicks", 2, 500, None, None)]
+
+
+def test_a_partition_that_another_broker_leads_now_goes_on_by_its_name():
+    ends = {("clicks", AWAY): 1000}
+    before, now = (sample(seconds, ends, counting=["clicks"]) for seconds in (10.0, 12.0))
+    before.answered, now.answered = {0, 2}, {0}  # its own broker is down since
+    now.sizes["clicks", AWAY] += 100
+    assert topic_rows(now, before)[0].bytes_per_second == 50.0
+    later = sample(14.0, ends, counting=["clicks"])
+    later.answered, later.sizes["clicks", AWAY] = {0}, now.sizes["clicks", AWAY] + 100
+    assert topic_rows(later, now)[0].bytes_per_second == 50.0
