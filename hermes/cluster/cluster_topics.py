@@ -219,10 +219,7 @@ class ClusterTopics:
         if found is None or self.owns(topic, partition):
             return
         if 0 <= partition < len(found.partitions):
-            raise NotLeaderError(
-                f"partition {partition} of topic {quoted(topic)} is on broker "
-                f"{found.leader(partition)}"
-            )
+            raise _elsewhere(found, partition)
 
     def log(self, topic: str, number: int) -> Log:
         """The log of a partition by Kafka's number; made if it wasn't written to yet.
@@ -243,11 +240,8 @@ class ClusterTopics:
             )
         if found.state(number) is not None:
             return self._led(found, number)
-        leader = found.leader(number)
-        if leader != self._broker_id:
-            raise NotLeaderError(
-                f"partition {number} of topic {quoted(topic)} is on broker {leader}"
-            )
+        if found.leader(number) != self._broker_id:
+            raise _elsewhere(found, number)
         partition = found.partitions[number].partition
         log = self._directory.get(topic, partition)
         if log is None:
@@ -423,3 +417,8 @@ class ClusterTopics:
             if log.topic_id is not None:
                 return log.topic_id
         return None
+
+
+def _elsewhere(topic: ClusterTopic, number: int) -> NotLeaderError:
+    where = f"on broker {topic.leader(number)}"
+    return NotLeaderError(f"partition {number} of topic {quoted(topic.name)} is {where}")

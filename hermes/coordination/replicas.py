@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from hermes.coordination.layout import BROKER_IDS, parse_broker_id
 from hermes.coordination.nodes import Node, TreeSession
 from hermes.coordination.noted_changes import NotedChanges, Operation
 from hermes.errors import InvalidNodeError, WrongStateError
@@ -139,17 +138,6 @@ class ReplicaTree:
         return after, version
 
     # -- brokers --------------------------------------------------------------------------------
-
-    def lives(self, *, watch: bool = False) -> dict[int, int]:
-        """The registered brokers, each with its session."""
-        names = self._session.children(BROKER_IDS, watch=watch)
-        paths = [f"{BROKER_IDS}/{name}" for name in names]
-        found = zip(paths, names, self._session.get_all(paths), strict=True)
-        return {
-            parse_broker_id(path, name): as_life(node.owner)
-            for path, name, node in found
-            if node is not None
-        }
 
     def directory(self, broker_id: int) -> UUID | None:
         """The data directory that a broker has said is its; None for none yet, and that is certain.

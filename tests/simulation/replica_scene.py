@@ -11,7 +11,7 @@ from invariants import Copy, Invariants
 from machines import Machine
 from network import Network
 from replica_clients import Clients, Producer, Reader, read_all
-from replicas import TOPIC, TOPIC_ID, Cluster, ReplicaBroker
+from replicas import TOPIC, TOPIC_ID, Cluster, ReplicaBroker, lives_of
 from schedule import SCENES, Histories
 from troubles import Rates, Troubles
 from world import World
@@ -210,7 +210,7 @@ class ReplicatedPartition:
 
     def _elect(self) -> None:
         """As an operator: whoever is there is to lead, whatever it lacks."""
-        state, lives = self.invariants.state, self.admin.lives()
+        state, lives = self.invariants.state, lives_of(self.session)
         live = [] if state is None else [each for each in state.replicas if each in lives]
         if live:
             number = self.chance.choice(live)

@@ -23,8 +23,9 @@ from twisted.python.failure import Failure
 from world import World
 
 from hermes.coordination.kafka_topics import KAFKA_CHANGES
-from hermes.coordination.layout import broker_path
-from hermes.coordination.replicas import ReplicaTree
+from hermes.coordination.layout import BROKER_IDS, broker_path, parse_broker_id
+from hermes.coordination.nodes import TreeSession
+from hermes.coordination.replicas import ReplicaTree, as_life
 from hermes.errors import (
     CoordinationUnavailableError,
     DiskFullError,
@@ -347,7 +348,7 @@ class ReplicaBroker:
         if session.create_ephemeral(broker_path(me), b"h-1:h:1") is not None:
             return None  # its former life's; it goes with that one's session
         node = self.tree.read([TOPIC]).get(TOPIC)
-        lives = self.tree.lives(watch=True)
+        lives = lives_of(session, watch=True)
         if lives.get(me) != life:
             return None
         return life, lives, node
@@ -797,3 +798,15 @@ class ReplicaBroker:
         self.is_stopping = True
         self.replica.stopping(self.now)
         self.turn()
+
+
+def lives_of(session: TreeSession, *, watch: bool = False) -> dict[int, int]:
+    """The registered brokers, each with its session."""
+    names = session.children(BROKER_IDS, watch=watch)
+    paths = [f"{BROKER_IDS}/{name}" for name in names]
+    found = zip(paths, names, session.get_all(paths), strict=True)
+    return {
+        parse_broker_id(path, name): as_life(node.owner)
+        for path, name, node in found
+        if node is not None
+    }

@@ -9,7 +9,6 @@ import pytest
 from memory_coordination import MemoryCoordination, MemorySession
 
 from hermes.coordination.kafka_topics import KAFKA_CHANGES
-from hermes.coordination.layout import broker_path
 from hermes.coordination.replicas import ReplicaTree, directory_path, replicas_path
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import CoordinationUnavailableError, InvalidNodeError, WrongStateError
@@ -116,13 +115,6 @@ def test_a_node_that_cannot_be_understood_is_left_out_and_told(
     faults: list[InvalidNodeError] = []
     assert tree.read(["bad", "t"], faults.append) == {"t": NODE}
     assert replicas_path("bad") in str(faults[0])
-
-
-def test_brokers_lives_are_the_sessions_that_registered_them(
-    session: MemorySession, tree: ReplicaTree
-) -> None:
-    session.create_ephemeral(broker_path(2), b"h:h:1")
-    assert tree.lives() == {2: session.session_id}
 
 
 def test_a_brokers_directory_is_kept(session: MemorySession, tree: ReplicaTree) -> None:

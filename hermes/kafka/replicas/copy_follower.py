@@ -1,0 +1,224 @@
+"""What becomes of a leader's answers: the log is appended to, cut, or begun anew."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from twisted.python.failure import Failure
+
+from hermes.errors import (
+    DiskFullError,
+    InvalidBatchError,
+    LogOfflineError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
+from hermes.replication.following import (
+    Append,
+    Cut,
+    Following,
+    Rest,
+    Restart,
+    check_batches,
+)
+from hermes.replication.messages import Answer
+
+#: After how long a copy whose disk had no room tries again.
+_ROOM_SECONDS: Final = 5.0
+
+#: The pause after what the disk has refused otherwise.
+_PAUSE_SECONDS: Final = 0.5
+
+#: The pause after what the leader has refused.
+_REST_SECONDS: Final = 0.05
+
+
+class CopyFollower:
+    """Lives in the reactor's thread.
+
+    Attributes:
+        is_full: whether the disk has refused what came for want of room.
+        told_watermark: what the leader last said is committed.
+    """
+
+    def __init__(self, copy: OwnCopy, around: Surroundings) -> None:
+        self.place = copy.place
+        self._copy = copy
+        self._around = around
+        self._writing: Following | None = None
+        self.is_full = False
+        self.told_watermark = self._told_start = 0
+        self._is_flushing = False
+
+    def answered(self, token: int, answer: Answer, data: memoryview | bytes) -> None:
+        """A fetch was answered."""
+        copy = self._copy
+        replica, log = copy.replica, copy.log
+        known = replica.following
+        if known is None or copy.is_gone:
+            return
+        command = replica.answered(token, answer, copy.ends(), log.replica)
+        if isinstance(command, Append):
+            self._append(command, known, data)
+        elif isinstance(command, Cut | Restart):
+            counts = self._around.counts
+            counts.cuts += 1
+            counts.cut_messages += max(0, log.end_offset - max(command.offset, log.earliest))
+            self._around.lines.info(
+                "cut",
+                "{copy} is cut at offset {offset}, where broker {leader} has another history",
+                copy=copy.name,
+                offset=command.offset,
+                leader=known.leader,
+            )
+            if isinstance(command, Restart) and command.offset < log.end_offset:
+                self.forget()
+                copy.begin_log_anew()
+                return
+            self._in_thread(self._cut, command).addCallback(self._was_cut)
+        elif isinstance(command, Rest):
+            self._around.look()
+            self._around.call_later(_REST_SECONDS, copy.turn)
+
+    def broken_off(self, token: int) -> None:
+        """A fetch will not be answered."""
+        known = self._copy.replica.following
+        if known is not None and known.is_awaited(token):
+            known.broken_off()
+            self._copy.turn()
+
+    def forget(self) -> None:
+        """The log is to be another one: what the leader said isn't of that."""
+        self.told_watermark = self._told_start = 0
+
+    # -- appending --------------------------------------------------------------------------------
+
+    def _append(self, command: Append, known: Following, data: memoryview | bytes) -> None:
+        copy, around = self._copy, self._around
+        log, self._writing = copy.log, known
+        end, last_epoch = log.end_offset, log.replica.epoch_before_end()
+        has_holes = around.has_holes(copy.topic)
+        try:
+            headers = check_batches(data, end, last_epoch, known.epoch, has_holes=has_holes)
+            if headers:
+                size = sum(each.size_bytes for each in headers)
+                around.counts.fetched_bytes += size
+                log.replica.append_placed([memoryview(data)[:size]], headers, around.now_ms())
+        except InvalidBatchError as error:
+            around.lines.error(
+                "damaged",
+                "{copy} gets what can't be from broker {leader}, and asks again: {error}",
+                copy=copy.name,
+                leader=known.leader,
+                error=error,
+            )
+            self._writing = None
+            known.written()
+            around.break_off(copy)
+            around.call_later(_PAUSE_SECONDS, copy.turn)
+            return
+        except DiskFullError:
+            self._no_room()
+            return
+        except StorageError:
+            self._try_again()
+            return
+        self.told_watermark, self._told_start = command.high_watermark, command.start
+        around.came(copy, len(data))
+        if headers:
+            self.flush()
+        else:
+            self._written()
+
+    def _no_room(self) -> None:
+        self._writing, self.is_full = None, True
+        self._copy.turn()
+        self._around.call_later(_ROOM_SECONDS, self._has_room)
+
+    def _has_room(self) -> None:
+        self.is_full = False
+        self._copy.turn()
+
+    def flush(self) -> None:
+        if not self._is_flushing:
+            self._is_flushing = True
+            flushed = self._around.flusher.flush_now(self._copy.log)
+            flushed.addCallbacks(self._flushed, self._not_flushed)
+
+    def _flushed(self, _: object) -> None:
+        self._is_flushing = False
+        log = self._copy.log
+        if log is None:
+            return  # it is made anew
+        if log.flushed_end < log.end_offset:
+            self.flush()
+            return
+        self._written()
+
+    def _not_flushed(self, failure: Failure) -> None:
+        failure.trap(StorageError)  # type: ignore[no-untyped-call]
+        self._is_flushing = False
+        self._try_again()
+
+    def _try_again(self) -> None:
+        """The disk refused: the log is out of service now, or what came comes again."""
+        writing, self._writing = self._writing, None
+        self._copy.turn()
+        if writing is not None:
+            self._around.call_later(_PAUSE_SECONDS, self._goes_on, writing)
+
+    def _goes_on(self, following: Following) -> None:
+        following.written()
+        self._copy.turn()
+
+    def _written(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.written()
+        copy = self._copy
+        copy.turn()
+        if copy.replica.leading is None and copy.log.earliest < self._told_start:
+            self._delete_before(self._told_start)
+
+    def _delete_before(self, start: int) -> None:
+        if start <= self._copy.log.high_watermark:
+            self._in_thread(self._delete_in_thread, start)
+
+    def _delete_in_thread(self, start: int) -> None:
+        with suppress(StorageError, OffsetOutOfRangeError):  # the next fetch says it again
+            self._copy.log.delete_records(start)
+
+    # -- cutting ----------------------------------------------------------------------------------
+
+    def _cut(self, command: Cut | Restart) -> bool | None:
+        """In a thread: whether the log is in service after that; None: it couldn't be cut."""
+        log = self._copy.log
+        try:
+            if isinstance(command, Cut):
+                now_ms, is_forced = self._around.now_ms(), command.is_forced
+                log.replica.cut_to(command.offset, now_ms, is_forced=is_forced)
+            else:
+                log.replica.restart_at(command.offset)
+        except LogOfflineError:
+            return False
+        except StorageError as error:
+            self._around.lines.error(
+                "not cut",
+                "{copy} can't be cut at offset {offset}: {error}",
+                copy=self._copy.name,
+                offset=command.offset,
+                error=error,
+            )
+            return None
+        return True
+
+    def _was_cut(self, is_in_service: bool | None) -> None:
+        self.told_watermark = 0
+        if is_in_service is None:  # it is asked for again, soon
+            self._around.call_later(_PAUSE_SECONDS, self._was_cut, True)
+        else:
+            self._copy.was_cut(is_in_service=is_in_service)
+
+    def _in_thread(self, function: Callable[..., Any], *args: Any) -> "Any":
+        return self._around.in_thread(function, *args)

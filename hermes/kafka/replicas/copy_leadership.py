@@ -1,0 +1,171 @@
+"""What a copy's broker may do because it leads: append, answer, and let others copy.
+
+Produces and consumers' fetches ask before they append or answer (`Leadership`), and followers'
+sessions ask what they get (`LedCopy`).
+"""
+
+from typing import Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+
+from hermes.coordination.replicas import as_life
+from hermes.errors import NotLeaderError, TooFewReplicasError
+from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
+from hermes.protocol.kafka_errors import Code
+from hermes.replication.leading import Leading
+from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
+from hermes.storage import LogSlice
+
+#: How long followers have for saying that they follow.
+_CONFIRM_SECONDS: Final = 3.0
+
+
+class _Asking(NamedTuple):
+    """Who asks whether this broker leads for certain, in which epoch, and since when."""
+
+    leading: Leading | None
+    at: float
+    told: "Deferred[bool]"
+
+
+class CopyLeadership:
+    """Lives in the reactor's thread. While another broker leads it refuses everything."""
+
+    def __init__(self, copy: OwnCopy, around: Surroundings) -> None:
+        self._copy = copy
+        self._around = around
+        self._asking: list[_Asking] = []
+
+    # -- as its partition's leadership ------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        state = self._copy.replica.state
+        return -1 if state is None else state.epoch
+
+    @property
+    def is_end_known(self) -> bool:
+        leading = self._copy.replica.leading
+        return leading is not None and leading.is_end_known
+
+    def check(self) -> None:
+        leading = self._copy.replica.leading
+        if leading is None or not leading.is_confirmed(
+            self._around.now(), has_lease=self._has_lease()
+        ):
+            raise self._not_leader()
+
+    def check_append(self) -> None:
+        self.check()
+        if not self._copy.replica.takes_appends:
+            raise self._not_leader()
+
+    def check_enough(self) -> None:
+        leading = self._copy.replica.leading
+        if leading is not None and not leading.has_enough:
+            raise TooFewReplicasError(
+                f"partition {self._copy.number} of topic {self._copy.topic} has "
+                f"{len(leading.state.isr)} in-sync replicas, and min_insync_replicas is "
+                f"{leading.settings.min_insync}"
+            )
+
+    def when_confirmed(self) -> "Deferred[bool]":
+        asking = _Asking(self._copy.replica.leading, self._around.now(), Deferred())
+        self._asking.append(asking)
+        self._around.call_later(_CONFIRM_SECONDS, self.confirm)
+        self.confirm()
+        return asking.told
+
+    def confirm(self) -> None:
+        """Tell who asks whether this broker led, what is known by now."""
+        asking, self._asking = self._asking, []
+        late = self._around.now() - _CONFIRM_SECONDS
+        for each in asking:
+            leading = self._copy.replica.leading
+            if leading is None or leading is not each.leading or self._copy.is_gone:
+                each.told.callback(False)
+            elif leading.led_at(each.at) or each.at <= late:
+                each.told.callback(leading.led_at(each.at))
+            else:
+                self._asking.append(each)
+
+    def appended(self) -> None:
+        self._around.changed(self._copy.place)
+
+    def _not_leader(self) -> NotLeaderError:
+        state = self._copy.replica.state
+        leader = -1 if state is None else state.leader
+        return NotLeaderError(
+            f"partition {self._copy.number} of topic {self._copy.topic} is led by "
+            f"{'nobody' if leader < 0 else f'broker {leader}'} at the moment"
+        )
+
+    def _has_lease(self) -> bool:
+        lease = self._around.lease
+        if lease is None or as_life(lease.session_id) != self._copy.replica.life:
+            return False
+        return lease.is_held()
+
+    # -- as followers' sessions know it -----------------------------------------------------------
+
+    def judge(self, fetch: ReplicaFetch, answered_at: float) -> Answer | None:
+        copy = self._copy
+        replica, log = copy.replica, copy.log
+        leading = replica.leading
+        if leading is None or log.is_offline:
+            return Refused(Code.NOT_LEADER_OR_FOLLOWER)
+        life = replica.lives.get(fetch.broker_id)
+        verdict = leading.judge(fetch, life, copy.ends(), log.replica)
+        if verdict is None:
+            leading.fetched(fetch, log.end_offset, self._around.now(), answered_at)
+            if self._asking:
+                self.confirm()
+            if copy.is_behind(fetch.broker_id):
+                copy.turn()  # it may be in sync with that
+            else:
+                copy.advance()
+        elif verdict == Refused(Code.UNKNOWN_LEADER_EPOCH):
+            self._around.look()
+        return verdict
+
+    def has_after(self, fetch: ReplicaFetch) -> bool:
+        leading, log = self._copy.replica.leading, self._copy.log
+        return (
+            leading is None
+            or leading.epoch != fetch.epoch
+            or fetch.offset < log.end_offset
+            or log.is_offline
+        )
+
+    def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
+        leading = self._copy.replica.leading
+        if leading is not None and leading.epoch == fetch.epoch:
+            end = self._copy.log.end_offset
+            leading.fetched(fetch, end, self._around.now(), answered_at)
+            if self._asking:
+                self.confirm()
+
+    def delay(self, fetch: ReplicaFetch) -> float:
+        leads = self._copy.replica.leading is not None
+        is_behind = self._copy.is_behind(fetch.broker_id)
+        return self._around.delay_of_leader() if leads and is_behind else 0.0
+
+    def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, LogSlice | bytes]:
+        leading, log = self._copy.replica.leading, self._copy.log
+        if leading is None or leading.epoch != fetch.epoch or log.is_offline:
+            return Refused(Code.NOT_LEADER_OR_FOLLOWER), b""
+        offset = max(fetch.offset, log.earliest)
+        records = leading.records(log.earliest)
+        if offset >= log.end_offset:
+            return records, b""
+        found = log.replica.read_appended(offset, max_bytes, whole_first=True)
+        if self._copy.is_behind(fetch.broker_id):
+            self._around.went(found.length)
+        return records, found
+
+    def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
+        leading, log = self._copy.replica.leading, self._copy.log
+        if leading is None:
+            return False
+        told = Records(fetch.high_watermark, 0) if records is None else records
+        return told.high_watermark >= leading.high_watermark and told.start >= log.earliest
