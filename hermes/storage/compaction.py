@@ -11,8 +11,8 @@ its batch's header says from then on (the delete horizon), and then goes, too. A
 key is replaced by none. Batches of transactions, and those whose CRC is wrong or whose messages
 can't be read, stay as they are, and so does damage between batches: what readers and `hermes
 check-log` would have reported must not look whole. The last batch of each producer stays, if need
-be without messages: what is known of the producer's sequence numbers comes from it. Batches that
-lose no message are not touched.
+be without messages, and so do those before it that it may repeat yet: what is known of its sequence
+numbers after a restart comes from them. Batches that lose no message are not touched.
 
 Retention goes on meanwhile: a segment that it has deleted needs no compaction.
 
@@ -21,6 +21,7 @@ It goes in steps of about a MiB, so that its caller sets the pace; each may run 
 Rules: Kafka 4 (`LogCleaner`, `MemoryRecords.filterTo`).
 """
 
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from hermes.storage.batch_walk import BatchReader, walk
 from hermes.storage.checkpoints import CLEANED_SUFFIX
 from hermes.storage.files import storage_error, write_all
 from hermes.storage.log import Log
+from hermes.storage.producer_snapshots import RECENT_MS
+from hermes.storage.producer_states import REMEMBERED_BATCHES
 from hermes.storage.segment import Segment
 
 #: How many keys are noted at once: with long ones, some 80 MB.
@@ -105,7 +108,7 @@ class _Compaction:
         self._report = report
         self._files = log.files
         self._latest: dict[bytes, int] = {}
-        self._last_of_producer: dict[int, int] = {}
+        self._last_of_producer: dict[int, deque[int]] = {}  # the last offsets of its batches
         self._draft = ""
         self._stepped = 0
 
@@ -178,7 +181,10 @@ class _Compaction:
                 if record.key is not None and record.offset >= compacted_to:
                     self._latest[_short(record.key)] = record.offset
             if header.has_producer:
-                self._last_of_producer[header.producer_id] = header.last_offset
+                last = self._last_of_producer.setdefault(
+                    header.producer_id, deque(maxlen=REMEMBERED_BATCHES)
+                )
+                last.append(header.last_offset)
             self._report.end = max(self._report.end, header.next_offset)
             if self._is_step_over(header.size_bytes):
                 yield
@@ -221,13 +227,13 @@ class _Compaction:
         """What stays of a batch: itself when all does, another one, or None for nothing."""
         records = _readable(header, data)
         if records is None or not records:
-            is_needed = not records and self._is_last_of_producer(header)
+            is_needed = not records and self._tells_of_producer(header)
             return data if records is None or is_needed else None
         horizon_ms = header.delete_horizon_ms
         is_over = horizon_ms is not None and horizon_ms <= self._now_ms
         kept = [each for each in records if self._stays(each, is_over=is_over)]
         if not kept:
-            return _batch(header, [], None) if self._is_last_of_producer(header) else None
+            return _batch(header, [], None) if self._tells_of_producer(header) else None
         has_tombstones = any(each.value is None and each.key is not None for each in kept)
         if horizon_ms is None and has_tombstones and header.last_offset < self._report.end:
             return _batch(header, kept, self._now_ms + self._retention_ms)
@@ -239,9 +245,13 @@ class _Compaction:
         latest = self._latest.get(_short(record.key), -1)
         return latest <= record.offset and not (is_over and record.value is None)
 
-    def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        last = self._last_of_producer.get(header.producer_id, header.last_offset)
-        return header.has_producer and last <= header.last_offset
+    def _tells_of_producer(self, header: BatchHeader) -> bool:
+        """Whether it is the last one of its producer, or may be repeated yet."""
+        last = self._last_of_producer.get(header.producer_id)
+        if last is None or not header.has_producer:
+            return header.has_producer
+        is_recent = self._now_ms - header.base_timestamp_ms < RECENT_MS
+        return header.last_offset >= last[0 if is_recent else -1]
 
 
 def _damaged(reader: BatchReader, position: int, end: int) -> Iterator[tuple[None, bytes]]:

@@ -263,7 +263,7 @@ class KafkaIndex(TimeIndex):
         """Go over batches: (position, size in bytes, last offset, largest timestamp) of each."""
         walked = self._walked
         for position, size, last_offset, newest_ms in batches:
-            if newest_ms > self._newest[0]:
+            if newest_ms > self._newest[0] and newest_ms >= 0:  # else without a message
                 self._newest = newest_ms, last_offset
             if position - self._entry_position > INTERVAL_BYTES:
                 self._entry_position = position

@@ -55,7 +55,7 @@ _MOST_BYTES: Final = 64 << 20
 _NONE: Final = -1
 
 #: Producers that have sent something so lately may repeat it.
-_RECENT_MS: Final = 10 * 60 * 1000
+RECENT_MS: Final = 10 * 60 * 1000
 
 #: A batch before a producer's last one may have had as many messages, at least.
 _BATCH_MESSAGES: Final = 2000
@@ -114,7 +114,7 @@ def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
     messages = sum(
         REMEMBERED_BATCHES * max(each.batches[-1].offset_delta + 1, _BATCH_MESSAGES)
         for each in states.values()
-        if each.batches and now_ms - each.last_timestamp_ms < _RECENT_MS
+        if each.batches and now_ms - each.last_timestamp_ms < RECENT_MS
     )
     return min(messages, _MOST_MESSAGES)
 

@@ -130,26 +130,38 @@ def test_tombstones_stay_for_their_time(tmp_path: Path) -> None:
     log.close()
 
 
-def test_the_last_batch_of_a_producer_keeps_its_place(tmp_path: Path) -> None:
+def test_batches_that_a_producer_may_repeat_keep_their_places(tmp_path: Path) -> None:
     log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=50)
-    for sequence in range(2):
-        append_batch(
-            log,
-            encode_batch(
-                [keyed(b"k", b"%d" % sequence)],
-                producer_id=7,
-                producer_epoch=0,
-                base_sequence=sequence,
-            ),
-        )
+
+    def send(sequence: int) -> bytes:
+        record = keyed(b"k", b"%d" % sequence)
+        return encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    assert log.producers is not None
+    for sequence in range(7):
+        append_batch(log, send(sequence))
+        log.producers.note([decode_header(send(sequence))], sequence)
     append_batch(log, sent([keyed(b"k", b"last")]))
     append_batch(log, sent([keyed(b"x", b"active")]))
     log.flush()
     compact(log)
     headers = [header for header, _ in read_batches(log)]
-    assert [(each.base_offset, each.record_count) for each in headers] == [(1, 0), (2, 1), (3, 1)]
-    assert (headers[0].producer_id, headers[0].base_sequence) == (7, 1)
+    counts = [(each.base_offset, each.record_count) for each in headers]
+    assert counts == [*((offset, 0) for offset in range(2, 7)), (7, 1), (8, 1)]
+    assert (headers[-3].producer_id, headers[-3].base_sequence) == (7, 6)
     assert [each.value for each in read_records(log)] == [b"last", b"active"]
+    log.close()
+    for path in (tmp_path / "k-0").glob("*.log"):
+        check_indexes(path)
+    log, _ = open_kafka_log(tmp_path / "k-0", clean=False, segment_bytes=50)
+    assert log.producers is not None
+    repeated = log.producers.check([decode_header(send(2))], log.end_offset)
+    assert repeated is not None
+    assert repeated.base_offset == 2
+    # Nobody repeats what is older; of the producer the last one tells.
+    compact(log, now_ms=NOW_MS + DAY_MS)
+    headers = [header for header, _ in read_batches(log)]
+    assert [each.base_offset for each in headers] == [6, 7, 8]
     log.close()
 
 
