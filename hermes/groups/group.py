@@ -298,6 +298,7 @@ class Group:
         if not self._unsynced:
             self._sync_end = None
         if self.state is State.STABLE:
+            member.extend_session(now)
             answer(self._sync_response(member))
             return
         earlier, member.syncing = member.syncing, answer

@@ -178,6 +178,15 @@ def test_members_go_on_after_a_crash() -> None:
     assert group.state is State.PREPARING
 
 
+def test_who_asks_again_for_what_it_has_is_heard_of() -> None:
+    world, (one, two) = stable()
+    world.pass_time(SESSION_MS / 1000 - 1)
+    assert world.sync(Sync(two, None, 1, {}))[0].code is Code.NONE
+    world.pass_time(2)
+    assert one not in world.group.members.by_id
+    assert two in world.group.members.by_id
+
+
 def test_after_a_crash_members_can_still_do_all_that_they_could() -> None:
     world = SimulatedGroup(NOW)
     both = protocols("range", "sticky")
