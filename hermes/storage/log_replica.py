@@ -181,7 +181,7 @@ class LogReplica:
         """Let the log begin and end at an offset, without messages. Blocks.
 
         For one that lacks what the other log has deleted. A stop on the way leaves the log as it
-        was, or one that ends at the offset, with or without its old messages.
+        was, or one that begins and ends there.
 
         Args:
             offset: from the log's end on.
@@ -201,6 +201,12 @@ class LogReplica:
                 view, tail = state.view, state.tail
                 if offset < tail.end:
                     raise OffsetOutOfRangeError(offset, tail.end, tail.end)
+            try:
+                # First: else a loss of power could leave old segments before the new one.
+                self._sidecar.keep_start(offset, state.current_view)
+            except OSError as error:
+                raise storage_error(f"{state.name}: begin at offset {offset}", error) from error
+            with state.lock:
                 # One that begins there is empty, and has the name of what would stand in for it.
                 removed = view.segments[:-1] if view.bases[-1] == offset else view.segments
                 self._begin_again(offset, removed)

@@ -80,6 +80,8 @@ class Life:
             assert offsets == list(range(len(offsets)))
             least = CUT + len(NEW) if self.flushed else CUT
             assert log.high_watermark >= min(least, FLUSHED)
+        elif log.end_offset >= START:
+            assert log.earliest == START
         old = {offset: value for offset, value in found.items() if value.startswith(b"old")}
         assert old == {offset: OLD[offset] for offset in old}
         assert len(old) >= (0 if self.restarts else CUT)
