@@ -51,6 +51,7 @@ class Invariants:
     shown: what was ever shown by anybody, in order.
     deleted_end: up to where that may be gone, since somebody wanted it.
     lost: what was shown and may be gone, since an operator had a copy lead that lacks it.
+    is_settling: whether such a copy was chosen and doesn't lead yet: what it lacks by then is lost.
     elections, cuts, changes: how many there were.
     """
 
@@ -59,6 +60,7 @@ class Invariants:
         self.copies: dict[int, Copy] = {}
         self.shown: list[Batch] = []
         self.lost: set[Batch] = set()
+        self.is_settling = False
         self.deleted_end = 0
         self.elections = self.cut_count = self.change_count = 0
         self.state: PartitionState | None = None
@@ -150,6 +152,9 @@ class Invariants:
         if self._leaders.setdefault(epoch, me) != me:
             self.world.breaks(f"epoch {epoch} is led by {self._leaders[epoch]} and {me}")
         self.elections += 1
+        if self.is_settling and self.state is not None and epoch >= self.state.unclean_epoch:
+            self.is_settling = False
+            self._excuse(self.copies[broker.broker_id])
 
     def shows(self, broker: "ReplicaBroker") -> None:
         """A broker shows more: what it shows was shown before, or is from now on."""
@@ -236,7 +241,7 @@ class Invariants:
         if value is not self._value:
             self._value = value
             self._learn(value)
-        if self._is_dirty and self.state is not None:
+        if self._is_dirty and self.state is not None and not self.is_settling:
             self._is_dirty = False
             self._check_isr(self.state)
 
@@ -251,14 +256,14 @@ class Invariants:
         if before is None or (state.leader, state.epoch) != (before.leader, before.epoch):
             self.state_since_us = self.world.now_us
         if before is not None and state.unclean_epoch > before.unclean_epoch:
-            self._excuse(self.copies[state.leader])
+            self.is_settling = True
         if state != before:
             self.world.note("node", _text(state))
         self.state = state
         self._is_dirty = True
 
     def _excuse(self, copy: Copy) -> None:
-        """An operator has a copy lead: what it has not on its disk is lost, and nothing else."""
+        """A copy leads that was chosen: what it has not on its disk is lost, and nothing else."""
         flushed = [each for each in copy.batches if each.end <= copy.flushed]
         kept = sum(each.end <= copy.start for each in self.shown)
         for shown, own in zip(self.shown[kept:], flushed, strict=False):

@@ -4,7 +4,7 @@ They find the leader by asking around, as clients with stale metadata do, and se
 answered again to whoever leads by then. What they did and were told is a `History`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
@@ -65,10 +65,14 @@ class Clients:
         return state.leader
 
     def lost(self) -> set[tuple[int, int]]:
-        """What was lost with leave: offsets, and what was there."""
+        """What was lost with leave, and isn't there again: offsets, and what was there."""
+        invariants = self.cluster.invariants
+        return self._places(invariants.lost) - self._places(invariants.shown)
+
+    def _places(self, batches: Iterable[Batch]) -> set[tuple[int, int]]:
         return {
             (batch.base + place, value)
-            for batch in self.cluster.invariants.lost
+            for batch in batches
             for place, value in enumerate(self.values_of[batch.crc])
         }
 

@@ -259,6 +259,8 @@ class ReplicatedPartition:
         state = self.invariants.state
         if state is None or state.leader < 0 or state.adding or state.removing:
             return False
+        if self.invariants.is_settling:
+            return False
         leader = self.cluster.brokers[state.leader].log
         is_shown = int(leader.high_watermark) == leader.end_offset
         is_preferred = state.leader == state.replicas[0]

@@ -161,7 +161,7 @@ class ReplicaBroker:
         self._last_tokens: dict[int, int] = {}
         self._told_watermark = self._told_start = 0
         self._is_flushing = self._is_looking = self._must_look = self._is_full = False
-        self._is_leaving = self._is_gone = False
+        self._is_leaving = self._is_gone = self._is_deleting = False
         self._rest_until = 0.0
         self._checkpointed = 0
         self._next_look = 0.0
@@ -310,7 +310,8 @@ class ReplicaBroker:
                 self._out_of_step.append(each)
 
     def _commit(self, offset: int) -> None:
-        if offset > self.log.high_watermark:
+        is_deleted = self._is_deleting or self.log.is_closed
+        if offset > self.log.high_watermark and not is_deleted:
             self.log.commit(offset)
             self.cluster.invariants.shows(self)
 
@@ -409,12 +410,14 @@ class ReplicaBroker:
 
     def _delete_copy(self) -> None:
         """In a thread."""
+        self._is_deleting = True
         self.cluster.invariants.deletes(self)
         while True:
             with suppress(StorageError, OSError):
                 self.log.delete()
                 self.files.fsync_directory(self._root)
                 self.cluster.invariants.deletes(self)  # what was flushed until then went, too
+                self._is_deleting = False
                 return
             self.process.wait(200_000, "a disk")
 
@@ -550,20 +553,21 @@ class ReplicaBroker:
         self.turn()
 
     def _cut(self, command: Cut | Restart) -> bool:
-        """In a thread."""
+        """In a thread: whether the log is in service after that."""
+        is_cut = isinstance(command, Cut)
+        if command.offset < (self.log.earliest if is_cut else self.log.end_offset):
+            self._delete_copy()
+            return False
         try:
             if isinstance(command, Cut):
                 now_ms = self.clock.now_ms()
                 self.log.replica.cut_to(command.offset, now_ms, is_forced=command.is_forced)
-            elif command.offset < self.log.end_offset:
-                self._delete_copy()
-                return False
             else:
                 self.log.replica.restart_at(command.offset)
         except LogOfflineError:
             return False
-        except DiskFullError:
-            return True
+        except StorageError:
+            return True  # the next fetch says it again
         return True
 
     def _was_cut(self, is_done: bool) -> None:
