@@ -43,6 +43,7 @@ ROOMS = {
     "web": "config errors limited_log listening logs metrics quoting reactors security",
     "offline": "errors protocol quoting storage",
     "replication": "errors protocol quoting",
+    "transactions": "errors protocol",
     "coordination": "_version backoff config errors forks limited_log listening logs protocol "
     "quoting reactors regex replication security",
     "server": "config coordination errors extras interfaces limited_log listening logs metrics "
@@ -184,7 +185,9 @@ def test_the_errors_import_nothing() -> None:
 CLOCKS = {"time", "datetime.datetime", "datetime.now", "sched", "asyncio", "selectors", "socket"}
 
 
-@pytest.mark.parametrize("package", ["protocol", "replication", "storage", "offline"])
+@pytest.mark.parametrize(
+    "package", ["protocol", "replication", "transactions", "storage", "offline"]
+)
 def test_the_lower_half_has_no_clock_and_no_socket_of_its_own(package: str) -> None:
     for path in sorted((ROOT / "hermes" / package).rglob("*.py")):
         roots = {name.split(".")[0] for name in imported_names(path)} | set(imported_names(path))
