@@ -1,4 +1,7 @@
-"""Replicated topics through kills, pauses, cuts and wiped disks: nothing is lost or changed."""
+"""Replicated topics through kills, pauses, cuts, lost power and bad disks: nothing is lost.
+
+Nor is anything changed that was seen. HERMES_SOAK_TIMES=12.5 makes 1,000 leaders killed of it.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +13,7 @@ import pytest
 from coordination_servers import KINDS, ServerProcess
 from kafka_loads import JavaLoad, LibrdkafkaLoad, Load
 from replicated_cluster import ReplicatedCluster
+from replicated_disks import TracedBroker
 from replicated_faults import FAULTS
 from replicated_rounds import ReplicatedLoad
 from soak import report, seed, times
@@ -21,23 +25,25 @@ from soak import report, seed, times
 def test_whatever_befalls_them(
     coordination_server: Callable[[str], ServerProcess], kind: str, client: str, tmp_path: Path
 ) -> None:
-    number, rounds = seed(), times(40)
+    number = seed()
     random = Random(f"{number} {kind} {client}")
+    rounds = [name for name, (_, usual) in FAULTS.items() for _ in range(times(usual))]
+    random.shuffle(rounds)
     start: Callable[[str], Load] = partial(LibrdkafkaLoad, seed=number)
     if client == "java":
         start = partial(JavaLoad, directory=tmp_path)
     tree = f"{coordination_server(kind).address}/replication-long-{client}"
-    cluster = ReplicatedCluster(tmp_path / "cluster", tree, is_cuttable=True, replica_lag_time="2s")
+    cluster = ReplicatedCluster(
+        tmp_path / "cluster", tree, is_cuttable=True, broker=TracedBroker, replica_lag_time="2s"
+    )
     done: Counter[str] = Counter()
     try:
         load = ReplicatedLoad(cluster, number, start)
         try:
-            names = list(FAULTS)
-            weights = [count for _, count in FAULTS.values()]
-            for name in random.choices(names, weights, k=rounds):
+            for name in rounds:
                 load.go_on(random.randrange(50, 300))
                 # A disk that is lost must not be the last one that has everything.
-                if name == "wipe" or random.random() < 0.8:
+                if name in ("wipe", "fail disk") or random.random() < 0.8:
                     load.wait_until_in_sync()
                 FAULTS[name][0](cluster, load, random)
                 done[name] += 1

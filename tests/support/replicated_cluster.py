@@ -7,15 +7,17 @@ coordination, by ways that can be cut: no side hears of that, as with a network'
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from byte_cutter import ByteCutter
 from confluent_kafka.admin import AdminClient, NewTopic
 from hermes_testkit import BrokerProcess
+from replicated_disks import TracedBroker
 from server_process import DEADLINE_SECONDS, free_port
 
 from hermes.client.kafka_asking import KafkaAsker
@@ -59,6 +61,7 @@ class ReplicatedCluster:
         coordination: `host:port/chroot` of a tree of their own.
         count: how many there are.
         is_cuttable: whether the ways between them can be cut.
+        broker: what each of them is.
         settings: further ones of broker.yaml, of each.
 
     Attributes:
@@ -73,6 +76,7 @@ class ReplicatedCluster:
         coordination: str,
         count: int = 3,
         is_cuttable: bool = False,
+        broker: Callable[..., BrokerProcess] = BrokerProcess,
         **settings: Any,
     ) -> None:
         self.coordination = coordination
@@ -88,7 +92,7 @@ class ReplicatedCluster:
             for number in self._ports:
                 own = self._own_settings(number, directory, is_cuttable)
                 place = directory / f"broker-{number}"
-                self.brokers[number] = BrokerProcess(place, own, wait=False)
+                self.brokers[number] = broker(place, own, wait=False)
             for each in self.brokers.values():
                 each.wait_for_line("is ready: Hermes")
             self.wait_until(lambda: len(self.live()) == count, "the brokers don't find each other")
@@ -149,6 +153,20 @@ class ReplicatedCluster:
         self.brokers[number].kill()
         if number in self._between:
             self._between[number].close()
+
+    def lose_power(self, numbers: Iterable[int], mode: str, chance: Random) -> None:
+        """Take traced brokers their power at once, and what may go with it; then start them."""
+        numbers = tuple(numbers)
+        for each in numbers:
+            self.kill(each)
+        for each in numbers:
+            broker = self.brokers[each]
+            assert isinstance(broker, TracedBroker)
+            broker.lose(mode, chance)
+        for each in numbers:
+            self.launch(each)
+        for each in numbers:
+            self.wait_until_ready(each)
 
     def stop(self, number: int) -> None:
         """Stop a broker in good order."""

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from kafka_loads import PARTITIONS, TOPIC
+from lost_power import MODES
 from replicated_cluster import Cut, ReplicatedCluster
+from replicated_disks import FailingBroker
 from replicated_rounds import ReplicatedLoad
 
 __all__ = ["FAULTS", "Fault"]
@@ -105,13 +107,40 @@ def wipe(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> No
     cluster.start(number)
 
 
-#: By name, each with how often it happens in a hundred rounds.
+def lose_power(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """One, some or all lose it, and each of them some of what it hasn't flushed."""
+    numbers = random.sample(sorted(cluster.brokers), random.randint(1, len(cluster.brokers)))
+    cluster.lose_power(numbers, random.choice(list(MODES)), random)
+
+
+def fail_disk(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """A broker can neither read nor write; it goes on with a new disk, or with that one."""
+    number = random.choice(sorted(cluster.brokers))
+    broker = cluster.brokers[number]
+    assert isinstance(broker, FailingBroker)
+    broker.fail()
+    cluster.wait_until(
+        lambda: all(number not in each.in_sync for each in cluster.copies(TOPIC).values()),
+        "who can't write stays in sync",
+    )
+    load.go_on(random.randrange(1, 200))
+    broker.recover()
+    if random.random() < 0.7:
+        cluster.kill(number)
+        if random.random() < 0.5:
+            cluster.wipe(number)
+        cluster.start(number)
+
+
+#: By name, each with how often it happens in a usual run.
 FAULTS: Mapping[str, tuple[Fault, int]] = {
-    "kill leader": (kill_leader, 45),
-    "kill follower": (kill_follower, 8),
-    "kill all": (kill_all, 8),
-    "stop": (stop, 8),
-    "pause": (pause, 14),
-    "cut": (cut, 14),
-    "wipe": (wipe, 3),
+    "kill leader": (kill_leader, 20),
+    "kill follower": (kill_follower, 4),
+    "kill all": (kill_all, 4),
+    "stop": (stop, 4),
+    "pause": (pause, 6),
+    "cut": (cut, 6),
+    "wipe": (wipe, 1),
+    "lose power": (lose_power, 2),
+    "fail disk": (fail_disk, 1),
 }

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CALLS", "Change", "Node", "Trace", "read_trace", "strace_command"]
+__all__ = ["CALLS", "FILE_CALLS", "Change", "Node", "Trace", "read_trace", "strace_command", "tree"]
 
-_FILE_CALLS = (
+#: What changes files.
+FILE_CALLS = (
     "openat,open,creat,close,dup,dup2,dup3,fcntl,write,pwrite64,writev,pwritev,pwritev2,ftruncate,"
     "truncate,fallocate,copy_file_range,rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,"
     "mkdirat,link,linkat,symlink,symlinkat,fsync,fdatasync"
@@ -25,7 +26,7 @@ _FILE_CALLS = (
 _SOCKET_CALLS = "getsockname,accept4,sendto,sendmsg,sendfile"
 
 #: What is traced.
-CALLS = f"{_FILE_CALLS},{_SOCKET_CALLS}"
+CALLS = f"{FILE_CALLS},{_SOCKET_CALLS}"
 
 _LINE = re.compile(r"(\d+) +(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)$", re.DOTALL)
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
@@ -33,10 +34,10 @@ _UNFINISHED = " <unfinished ...>"
 _NEVER = 1 << 60
 
 
-def strace_command(output: Path) -> list[str]:
+def strace_command(output: Path, calls: str = CALLS) -> list[str]:
     """What to put before a command; the command keeps its own process id and its parent."""
     options = ["-D", "-f", "-q", "-v", "-xx", "-s", "4194304", "--seccomp-bpf"]
-    return ["strace", *options, "-e", f"trace={CALLS}", "-o", str(output)]
+    return ["strace", *options, "-e", f"trace={calls}", "-o", str(output)]
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Trace:
             sent are zeros.
     """
 
-    root: Node = field(default_factory=lambda: Node(is_directory=True))
+    root: Node
     moments: int = 0
     sent: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
 
@@ -106,14 +107,29 @@ class _Call:
     result: int
 
 
-def read_trace(path: Path, folder: Path) -> Trace:
+def tree(path: Path) -> Node:
+    """What is at a path now, as if all of it were on the disk; an empty folder if nothing is."""
+    node = Node(is_directory=path.is_dir() or not path.exists())
+    before = Change(-2, -2)
+    if not node.is_directory:
+        before.data = path.read_bytes()
+    elif path.exists():
+        before.names = {each.name: tree(each) for each in path.iterdir()}
+        node.entries.update(before.names)
+    node.changes.append(before)
+    node.syncs.append((-1, -1))
+    return node
+
+
+def read_trace(path: Path, folder: Path, before: Node | None = None) -> Trace:
     """Read what strace wrote.
 
     Args:
         path: its output.
-        folder: only what is below it counts; it was empty when the process started.
+        folder: only what is below it counts.
+        before: the `tree` that it was when the process started; None for an empty one.
     """
-    reader = _Reader(str(folder))
+    reader = _Reader(str(folder), before or Node(is_directory=True))
     for call in _calls(path):
         reader.apply(call)
         reader.trace.moments = max(reader.trace.moments, call.begin)
@@ -160,8 +176,8 @@ def _calls(path: Path) -> Iterator[_Call]:
 class _Reader:
     """Follows descriptors and paths through the calls."""
 
-    def __init__(self, folder: str) -> None:
-        self.trace = Trace()
+    def __init__(self, folder: str, before: Node) -> None:
+        self.trace = Trace(before)
         self._folder = folder
         self._opened: dict[int, Node] = {}
         self._positions: dict[int, int] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from coordination_servers import ServerProcess
 from replicated_cluster import ReplicatedCluster
+from replicated_rounds import ReplicatedLoad
 
 _numbers = itertools.count()
 
@@ -26,5 +27,20 @@ def start_cluster(
             cluster = ReplicatedCluster(tmp_path / f"cluster {number}", tree, **settings)
             stack.callback(cluster.close)
             return cluster
+
+        yield start
+
+
+@pytest.fixture
+def start_load(
+    start_cluster: Callable[..., ReplicatedCluster],
+) -> Iterator[Callable[[ReplicatedCluster], ReplicatedLoad]]:
+    """Loads a topic of a cluster; its clients end before the cluster does."""
+    with ExitStack() as stack:
+
+        def start(cluster: ReplicatedCluster) -> ReplicatedLoad:
+            load = ReplicatedLoad(cluster, seed=7)
+            stack.callback(load.abandon)
+            return load
 
         yield start

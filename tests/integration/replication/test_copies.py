@@ -1,7 +1,6 @@
 """Three brokers keep copies: whoever dies, what was acknowledged is there, and clients go on."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -12,19 +11,6 @@ from replicated_log import judge
 from replicated_rounds import ReplicatedLoad
 
 StartCluster = Callable[..., ReplicatedCluster]
-
-
-@pytest.fixture
-def start_load(start_cluster: StartCluster) -> Iterator[Callable[..., ReplicatedLoad]]:
-    """Starts a cluster with a loaded topic; its clients end before it."""
-    with ExitStack() as stack:
-
-        def start(cluster: ReplicatedCluster) -> ReplicatedLoad:
-            load = ReplicatedLoad(cluster, seed=7)
-            stack.callback(load.abandon)
-            return load
-
-        yield start
 
 
 @pytest.mark.parametrize("coordination", ["embedded", "zookeeper"])
