@@ -255,6 +255,14 @@ ensure_hdfs() {
     fetch_jars "Hadoop's minicluster $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_HDFS_JARS"
 }
 
+# Clients of Kafka's in Go: what a console asks for, and more in the soak.
+ensure_go_clients() {
+    local sources="$root/tests/support/go"
+    export HERMES_GO_CLIENTS="$cache/kafka-clients-go-$(cksum_of "$sources")"
+    build_once "clients of Kafka's in Go" "$sources" "$HERMES_GO_CLIENTS" \
+        go build -trimpath -ldflags='-s -w' -o driver .
+}
+
 # Clients of Kafka's in other languages, for the soak: the oldest of Java's, those in Go, and kafkajs.
 ensure_kafka_clients() {
     local support="$root/tests/support" version
@@ -262,9 +270,7 @@ ensure_kafka_clients() {
     export HERMES_OLD_KAFKA_JARS="$cache/kafka-clients-$version"
     fetch_jars "Kafka's client $version" "$support/java/kafka-2.1/pom.xml" \
         "$support/java/kafka-2.1/jars.sha256" "$HERMES_OLD_KAFKA_JARS"
-    export HERMES_GO_CLIENTS="$cache/kafka-clients-go-$(cksum_of "$support/go")"
-    build_once "clients of Kafka's in Go" "$support/go" "$HERMES_GO_CLIENTS" \
-        go build -trimpath -ldflags='-s -w' -o driver .
+    ensure_go_clients
     export HERMES_NODE_CLIENTS="$cache/kafka-clients-node-$(cksum_of "$support/node")"
     build_once "kafkajs" "$support/node" "$HERMES_NODE_CLIENTS" \
         npm ci --ignore-scripts --no-audit --no-fund
@@ -284,7 +290,7 @@ build_once() {
     local what="$1" sources="$2" directory="$3" partial
     shift 3
     [ -d "$directory" ] && return
-    command -v "$1" >/dev/null || [ -x "$sources/$1" ] || die "The soak needs $1, for $what. Install it, for instance with
+    command -v "$1" >/dev/null || [ -x "$sources/$1" ] || die "The tests need $1, for $what. Install it, for instance with
     Debian, Ubuntu:  sudo apt-get install golang nodejs npm"
     say "building $what with $1 ..."
     mkdir -p "$cache"

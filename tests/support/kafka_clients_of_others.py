@@ -1,10 +1,11 @@
-"""Clients of Kafka's that only the soak tries: those in Go, kafkajs, and the oldest of Java's."""
+"""Clients of Kafka's in other languages: those in Go, kafkajs, and the oldest of Java's."""
 
 import os
 from pathlib import Path
 
 from kafka_4 import java_command
 from kafka_clients import Driven
+from s3_server import fetched
 
 __all__ = ["OTHERS", "FranzGo", "KafkaJs", "OldJava", "Sarama"]
 
@@ -16,6 +17,11 @@ def _built(variable: str) -> Path:
     return Path(folder)
 
 
+def _go_driver() -> Path:
+    folder = fetched("HERMES_GO_CLIENTS", "kafka-clients-go-*", "ensure_go_clients")
+    return folder / "driver"
+
+
 class FranzGo(Driven):
     """franz-go."""
 
@@ -23,7 +29,7 @@ class FranzGo(Driven):
 
     def command(self) -> list[str]:
         """See `Driven`."""
-        return [str(_built("HERMES_GO_CLIENTS") / "driver"), self.name]
+        return [str(_go_driver()), self.name]
 
 
 class Sarama(Driven):
@@ -33,7 +39,7 @@ class Sarama(Driven):
 
     def command(self) -> list[str]:
         """See `Driven`."""
-        return [str(_built("HERMES_GO_CLIENTS") / "driver"), self.name]
+        return [str(_go_driver()), self.name]
 
 
 class KafkaJs(Driven):

@@ -20,7 +20,7 @@ _CACHE = Path(os.environ.get("HERMES_CACHE") or _CACHES / "hermes")
 def fetched(variable: str, pattern: str, function: str = "ensure_s3") -> Path:
     """What a function of scripts/environment.sh has fetched: where it says, or in the cache."""
     given = os.environ.get(variable)
-    found = [Path(given)] if given else sorted(_CACHE.glob(pattern))
+    found = [Path(given)] if given else sorted(_CACHE.glob(pattern), key=os.path.getmtime)
     if not found or not found[-1].exists():
         raise RuntimeError(
             f"these tests need {pattern} in {_CACHE}: scripts/test and scripts/soak fetch it, or "

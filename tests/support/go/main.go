@@ -3,7 +3,7 @@
 //	driver franz-go | sarama
 //
 // It speaks as KafkaDriver.java does, which has the requests; "admin" does all that an administrator's client
-// has, and tells what it found.
+// has, and tells what it found; "console" does what Redpanda Console's pages do.
 package main
 
 import (
@@ -125,6 +125,8 @@ func carryOut(library Library, members map[string]Member, line []byte) (map[stri
 		return answer, members[asked.Consumer].Close()
 	case "admin":
 		return library.Admin(asked)
+	case "console":
+		return consolePages(asked)
 	}
 	return nil, fmt.Errorf("what is %s", line)
 }
