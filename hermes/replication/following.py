@@ -47,8 +47,8 @@ class Cut(NamedTuple):
 class Restart(NamedTuple):
     """Let the log begin and end at an offset, without batches; then follow anew.
 
-    The offset is before the log's end where an unclean election left nothing in common: then the
-    log is deleted, and another one begins.
+    The offset is before the log's end where an unclean election left nothing in common, of what the
+    log shows: then the log is deleted, and another one begins.
     """
 
     offset: int
@@ -138,7 +138,7 @@ class Following:
         else:
             epoch, end = epochs.end_of_epoch(answer.epoch)
             shared = min(answer.end, end) if epoch >= 0 else ends.start
-        if is_forced and shared < ends.start:
+        if is_forced and shared < max(ends.start, ends.earliest):
             return Restart(answer.start)
         return Cut(min(max(shared, ends.start), ends.end), is_forced)
 

@@ -11,11 +11,13 @@ class LogEnds(NamedTuple):
     Attributes:
         start: the base offset of its first batch, which may hold the log's first offset inside.
         flushed_end: up to where it is on this disk, at most the end.
+        earliest: the log's first offset; what is before it can't be cut to.
     """
 
     start: int
     flushed_end: int
     end: int
+    earliest: int = 0
 
 
 class LogEpochs(Protocol):

@@ -250,7 +250,7 @@ class ReplicaBroker:
     def ends(self) -> LogEnds:
         log = self.log
         start = 0 if not log.earliest or log.is_offline else log.replica.first_base()
-        return LogEnds(start, int(log.flushed_end), log.end_offset)
+        return LogEnds(start, int(log.flushed_end), log.end_offset, log.earliest)
 
     def _in_thread(
         self, then: Callable[[Any], object], function: Callable[..., Any], *arguments: Any

@@ -168,7 +168,7 @@ class Copy:
     def ends(self) -> LogEnds:
         log = self._log
         start = 0 if not log.earliest or log.is_offline else log.replica.first_base()
-        return LogEnds(start, log.flushed_end, log.end_offset)
+        return LogEnds(start, log.flushed_end, log.end_offset, log.earliest)
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, EndEpoch):

@@ -113,6 +113,8 @@ def test_a_log_is_cut_where_both_have_the_last_epoch_in_common(
         (5, Diverging(4, 12, 11), Cut(12, is_forced=True)),
         # Nothing that is here is there: the leader ends before it, or has other messages for all.
         (5, Diverging(4, 9, 3), Restart(3)),
+        # What is in common of a batch is what the log doesn't show: it begins inside of that.
+        (5, Diverging(4, 10, 3), Restart(3)),
         (5, Diverging(-1, -1, 3), Restart(3)),
         (-1, Diverging(-1, -1, 3), Restart(3)),
         (6, Diverging(-1, -1, 3), Cut(10)),
@@ -121,7 +123,7 @@ def test_a_log_is_cut_where_both_have_the_last_epoch_in_common(
 def test_after_an_unclean_election_also_what_was_committed_is_cut(
     last_epoch: int, answer: Answer, command: object
 ) -> None:
-    ends = LogEnds(10, 20, 20)
+    ends = LogEnds(10, 20, 20, earliest=11)
     follower = Following(3, 33, leader=1, epoch=7, tokens=count(100), unclean_epoch=6)
     assert follower.fetch(ends, last_epoch, 18) is not None
     assert follower.answered(100, answer, ends, Epochs()) == command
