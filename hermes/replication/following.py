@@ -11,7 +11,7 @@ is under way: what an earlier one said may not hold any more.
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hermes.errors import InvalidBatchError
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header, is_intact
@@ -26,12 +26,16 @@ from hermes.replication.messages import (
     StartsLater,
 )
 
+#: A batch begins with its offset.
+_OFFSET_BYTES: Final = 8
+
 
 class Append(NamedTuple):
-    """Append the batches that came, flush them, and say `written`."""
+    """Append the batches that came, flush them, and say `written`; see `Records`."""
 
     high_watermark: int
     start: int
+    until: int = -1
 
 
 class Cut(NamedTuple):
@@ -120,7 +124,7 @@ class Following:
             return Rest(answer)
         if isinstance(answer, Records):
             self._doing = _Doing.WRITING
-            return Append(answer.high_watermark, answer.start)
+            return Append(*answer)
         self._token = -1
         if isinstance(answer, StartsLater):
             return Restart(max(answer.start, ends.end))
@@ -153,16 +157,18 @@ class Following:
 
 
 def check_batches(
-    data: bytes | memoryview, end: int, last_epoch: int, epoch: int, *, has_holes: bool = False
+    data: bytes | memoryview, end: int, last_epoch: int, epoch: int, until: int = -1
 ) -> Sequence[BatchHeader]:
     """Find the whole batches of an answer; bytes after them are the beginning of one more.
+
+    A batch's own offset is the one thing in it that its CRC doesn't cover. So a hole before it,
+    which compaction leaves, is believed only where the batch fits before what comes after it: of a
+    log without holes a larger offset never does.
 
     Args:
         end, last_epoch: of the follower's log.
         epoch: the one that it follows.
-        has_holes: whether the leader's log may lack offsets, since it was compacted. A batch's own
-            offset is the one thing in it that its CRC doesn't cover: where there are no holes, it
-            must be the end.
+        until: see `Records`; what comes after the last batch, where nothing of that came.
 
     Raises:
         InvalidBatchError: bytes were damaged on the way or at the leader, or don't follow the log;
@@ -177,13 +183,18 @@ def check_batches(
             break
         if not is_intact(view[position : position + size]):
             raise InvalidBatchError(f"the batch at offset {header.base_offset} is damaged")
-        is_next = header.base_offset == end or (has_holes and header.base_offset > end)
+        position += size
+        following = view[position : position + _OFFSET_BYTES]
+        is_next = header.base_offset == end or (
+            end < header.base_offset
+            and header.next_offset
+            <= (int.from_bytes(following) if len(following) == _OFFSET_BYTES else until)
+        )
         if not is_next or not last_epoch <= header.leader_epoch <= epoch:
             raise InvalidBatchError(
                 f"a batch at offset {header.base_offset} of epoch {header.leader_epoch} came after "
                 f"offset {end} of epoch {last_epoch}, in epoch {epoch}"
             )
         end, last_epoch = header.next_offset, header.leader_epoch
-        position += size
         found.append(header)
     return found

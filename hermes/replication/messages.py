@@ -80,11 +80,15 @@ class StartsLater(NamedTuple):
 class Records(NamedTuple):
     """Batches from the offset on go with it, as they lie, maybe none.
 
-    `start`: the leader's first offset; what is before may be deleted.
+    Attributes:
+        start: the leader's first offset; what is before may be deleted.
+        until: up to where there is nothing after the batches of the part of the log that they are
+            of: where the next part begins, or the log ends. -1 without batches.
     """
 
     high_watermark: int
     start: int
+    until: int = -1
 
 
 Answer = Refused | Diverging | StartsLater | Records

@@ -262,6 +262,9 @@ class LogSlice:
         self.position = position
         self.length = length
 
+    def is_of(self, file: CachedFile) -> bool:
+        return self._file is file
+
     def fileno(self) -> int:
         """Open until `release`; ValueError without one. Never close it, never move its position."""
         if self._file is None:

@@ -65,6 +65,16 @@ class LogReplica:
         except OSError as error:
             raise state.unreadable(error) from error
 
+    def end_of_part(self, offset: int, found: LogSlice) -> int:
+        """Where the segment ends that a slice is of, which was found for an offset."""
+        state = self._state
+        with state.lock:
+            view, end = state.view, state.tail.end
+        for place in range(max(0, view.position_of(offset)), len(view.segments)):
+            if found.is_of(view.segments[place].file):
+                return view.end_of(place, end)
+        return end
+
     def first_base(self) -> int:
         """The base offset of the first batch, where another copy begins: up to `Log.earliest`.
 

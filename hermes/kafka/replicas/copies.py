@@ -179,9 +179,6 @@ class Copies:
 
     # -- what copies need -------------------------------------------------------------------------
 
-    def has_holes(self, topic: str) -> bool:
-        return self.shared.config.topic(topic).is_compacted
-
     def look(self) -> None:
         self._refresh().addErrback(_ignored)
 

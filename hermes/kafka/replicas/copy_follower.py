@@ -98,9 +98,8 @@ class CopyFollower:
         copy, around = self._copy, self._around
         log, self._writing = copy.log, known
         end, last_epoch = log.end_offset, log.replica.epoch_before_end()
-        has_holes = around.has_holes(copy.topic)
         try:
-            headers = check_batches(data, end, last_epoch, known.epoch, has_holes=has_holes)
+            headers = check_batches(data, end, last_epoch, known.epoch, command.until)
             if headers:
                 size = sum(each.size_bytes for each in headers)
                 around.counts.fetched_bytes += size

@@ -161,7 +161,7 @@ class CopyLeadership:
         found = log.replica.read_appended(offset, max_bytes, whole_first=True)
         if self._copy.is_behind(fetch.broker_id):
             self._around.went(found.length)
-        return records, found
+        return records._replace(until=log.replica.end_of_part(offset, found)), found
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         leading, log = self._copy.replica.leading, self._copy.log

@@ -16,7 +16,8 @@ a request that waits when the next one comes.
               | tags, 0: int32 epoch, int64 its end
 
 In an answer about histories that part, or that begins later than what was asked for, `log start` is
-where the leader's first batch begins.
+where the leader's first batch begins. Followers have no use for a last stable offset: in its place
+is where the part of the log ends that the batches are of.
 
 Source: Kafka 4's FetchRequest.json and FetchResponse.json, version 18; KIP-227, KIP-1166.
 """
@@ -200,7 +201,7 @@ def _by_topic(
 
 def _numbers_of(answer: Answer) -> tuple[int, int, int, int]:
     if isinstance(answer, Records):
-        return Code.NONE, answer.high_watermark, answer.high_watermark, answer.start
+        return Code.NONE, answer.high_watermark, answer.until, answer.start
     if isinstance(answer, Refused):
         return answer.code, -1, -1, -1
     code = Code.OFFSET_OUT_OF_RANGE if isinstance(answer, StartsLater) else Code.NONE
@@ -224,7 +225,7 @@ def decode_answers(body: Buffer) -> tuple[Code, int, Sequence[Answered]]:
     for _ in reader.each():
         topic_id = bytes(reader.take(16))
         for _ in reader.each():
-            number, error, high_watermark, _, start = reader.numbers(_ANSWER)
+            number, error, high_watermark, until, start = reader.numbers(_ANSWER)
             for _ in range(reader.count(max(reader.length(), 0))):
                 raise RemoteProtocolError("a leader tells its follower of aborted transactions")
             reader.int32()
@@ -239,7 +240,7 @@ def decode_answers(body: Buffer) -> tuple[Code, int, Sequence[Answered]]:
                 parted_epoch, end = _unpacked(_DIVERGING, parted[: _DIVERGING.size])
                 answer = Diverging(parted_epoch, end, start)
             else:
-                answer = Records(high_watermark, start)
+                answer = Records(high_watermark, start, until)
             answered.append(Answered((topic_id, number), answer, data))
         reader.tags()
     return _code(code), session, answered

@@ -100,9 +100,6 @@ class Surroundings(Protocol):
 
     def in_thread(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]": ...
 
-    def has_holes(self, topic: str) -> bool:
-        """Whether logs of a topic may lack offsets, since they are compacted."""
-
     def ask(self, copy: OwnCopy, leader: int, fetch: ReplicaFetch) -> None:
         """Send a fetch; its answer, or that it was broken off, is told to the copy's follower."""
 

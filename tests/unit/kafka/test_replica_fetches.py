@@ -39,7 +39,7 @@ REQUESTS = st.builds(
     st.lists(PLACES, max_size=3),
 )
 ANSWERS = st.one_of(
-    st.builds(Records, OFFSETS, OFFSETS),
+    st.builds(Records, OFFSETS, OFFSETS, st.integers(-1, 2**63 - 1)),
     st.builds(Refused, st.sampled_from([Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH])),
     st.builds(Diverging, st.integers(-1, 2**31 - 1), st.integers(-1, 2**63 - 1), OFFSETS),
     st.builds(StartsLater, OFFSETS),

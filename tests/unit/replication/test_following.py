@@ -180,8 +180,15 @@ def test_what_does_not_follow_is_refused(data: bytes, end: int) -> None:
         check_batches(data, end, 5, 7)
 
 
-def test_a_log_that_was_compacted_has_holes() -> None:
-    (header,) = check_batches(batch(25, 5), 20, 5, 7, has_holes=True)
-    assert header.base_offset == 25
+def test_a_hole_is_believed_where_the_batch_after_it_fits_before_what_comes_next() -> None:
+    after = batch(25, 5, 2)
+    for following, until in [(b"", 27), (b"", 30), (batch(27, 5)[:8], -1), (batch(31, 5)[:9], 0)]:
+        (header,) = check_batches(after + following, 20, 5, 7, until)
+        assert header.base_offset == 25
+    assert len(check_batches(batch(20, 5) + after + batch(40, 6), 20, 5, 7, 41)) == 3
+    # In a log without holes the offset of what comes next says that it was another one.
+    for following, until in [(b"", 26), (b"", -1), (batch(26, 5)[:8], 99), (batch(26, 5)[:7], 26)]:
+        with pytest.raises(InvalidBatchError, match="came after"):
+            check_batches(after + following, 20, 5, 7, until)
     with pytest.raises(InvalidBatchError, match="came after"):
-        check_batches(batch(19, 5), 20, 5, 7, has_holes=True)
+        check_batches(batch(19, 5), 20, 5, 7, 99)

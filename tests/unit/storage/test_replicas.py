@@ -21,6 +21,7 @@ from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_batches import placed
 from hermes.protocol.records import encode_batch
+from hermes.replication.following import check_batches
 from hermes.storage import Log
 from hermes.storage.kafka_format import KAFKA
 
@@ -490,3 +491,21 @@ def test_of_a_copy_whose_deletion_is_cut_short_its_beginning_is_left() -> None:
     log = opened_again(files)
     assert log.earliest == 0
     assert 0 < log.end_offset < 10
+
+
+def test_a_log_with_holes_is_copied_and_says_where_its_parts_end(tmp_path: Path) -> None:
+    leader, copy = follower(tmp_path / "l-0"), follower(tmp_path / "f-0")
+    offsets = [12, 13, 20, 30, 31, 55]
+    for offset in offsets:
+        place(leader, batch(offset), offset)
+    while copy.end_offset < leader.end_offset:
+        end = copy.end_offset
+        with leader.replica.read_appended(end, 250, whole_first=True) as found:
+            data = os.pread(found.fileno(), found.length, found.position)
+            until = leader.replica.end_of_part(end, found)
+        headers = check_batches(data, end, 0, 0, until)
+        size = sum(each.size_bytes for each in headers)
+        copy.replica.append_placed([data[:size]], headers, NOW_MS)
+    assert until == leader.end_offset == 56
+    assert appended(copy) == appended(leader)
+    assert [each.base_offset for each, _ in batches_in(appended(copy))] == [*range(10), *offsets]
