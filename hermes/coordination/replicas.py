@@ -10,12 +10,12 @@ topics are (noted_changes.py), so that one watch tells of both.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from hermes.coordination.nodes import Node, TreeSession
 from hermes.coordination.noted_changes import NotedChanges, Operation
-from hermes.errors import InvalidNodeError, WrongStateError
+from hermes.errors import HermesError, InvalidNodeError, WrongStateError
 from hermes.quoting import quoted
 from hermes.replication.state import (
     PartitionState,
@@ -39,6 +39,86 @@ def as_life(session_id: int) -> int:
 
 def directory_path(broker_id: int) -> str:
     return f"{KAFKA_DIRECTORIES}/{broker_id}"
+
+
+#: A transaction has at most a hundred operations: of each topic's node, and of each change that is
+#: noted, and of the list of them.
+_MOST_TOPICS: Final = 49
+_MOST_BYTES: Final = 256 * 1024
+
+
+class StateChange(NamedTuple):
+    """A change of a partition's state; `make` as for `ReplicaTree.change`."""
+
+    topic: str
+    number: int
+    make: Callable[[PartitionState], PartitionState]
+
+
+#: A state as it stands there, and the version of the node that has it; or why it isn't changed.
+Changed: TypeAlias = tuple[PartitionState, int] | WrongStateError | InvalidNodeError
+
+
+class _Batch:
+    """Changes for one transaction.
+
+    Attributes:
+        outcomes: of the first ones, as many as fit.
+    """
+
+    def __init__(self, changes: Sequence[StateChange]) -> None:
+        self._changes = changes
+        self.topics = list(dict.fromkeys(each.topic for each in changes))[:_MOST_TOPICS]
+        self.outcomes: list[Changed] = []
+
+    def decide(self, found: Sequence[Node | None]) -> tuple[list[Operation], list[str]]:
+        there = dict(zip(self.topics, found, strict=True))
+        nodes: dict[str, TopicReplicas] = {}
+        written: dict[str, bytes] = {}
+        done: list[tuple[str, PartitionState | WrongStateError | InvalidNodeError]] = []
+        for topic, number, make in self._changes:
+            if topic not in there:
+                break
+            try:
+                node = nodes.get(topic) or _node_of(topic, there[topic])
+                before = _state_of(topic, node, number)
+                after = make(before)
+            except (WrongStateError, InvalidNodeError) as error:
+                done.append((topic, error))
+                continue
+            if after != before:
+                node = node.with_state(number, after)
+                value = format_replicas(node)
+                others = (each for name, each in written.items() if name != topic)
+                if written and sum(map(len, others)) + len(value) > _MOST_BYTES:
+                    break
+                written[topic] = value
+            nodes[topic] = node
+            done.append((topic, after))
+        self.outcomes = [
+            (each, nodes[name].version + (name in written))
+            if isinstance(each, PartitionState)
+            else each
+            for name, each in done
+        ]
+        operations: list[Operation] = [
+            ("set_data", replicas_path(name), value, nodes[name].version)
+            for name, value in written.items()
+        ]
+        return operations, list(written)
+
+
+def _node_of(topic: str, found: Node | None) -> TopicReplicas:
+    if found is None:
+        raise WrongStateError(f"{replicas_path(topic)} isn't there")
+    return _parsed(replicas_path(topic), found)
+
+
+def _state_of(topic: str, node: TopicReplicas, number: int) -> PartitionState:
+    state = node.state_of(number)
+    if state is None:
+        raise WrongStateError(f"{replicas_path(topic)}: partition {number} isn't there")
+    return state
 
 
 class ReplicaTree:
@@ -83,10 +163,24 @@ class ReplicaTree:
 
     def read_certainly(self, topic: str) -> TopicReplicas | None:
         """Read a topic's node as it is after all that this session has asked for."""
-        path = replicas_path(topic)
-        self._session.sync(path)
-        found = self._session.get(path)
-        return None if found is None else _parsed(path, found)
+        found = self.read_all_certainly([topic])[topic]
+        if isinstance(found, InvalidNodeError):
+            raise found
+        return found
+
+    def read_all_certainly(
+        self, topics: Sequence[str]
+    ) -> dict[str, TopicReplicas | InvalidNodeError | None]:
+        """The same for some topics: what it returns or raises."""
+        paths = [replicas_path(each) for each in topics]
+        self._session.sync(paths[0])
+        found: dict[str, TopicReplicas | InvalidNodeError | None] = {}
+        for topic, path, node in zip(topics, paths, self._session.get_all(paths), strict=True):
+            try:
+                found[topic] = None if node is None else _parsed(path, node)
+            except InvalidNodeError as error:
+                found[topic] = error
+        return found
 
     def create(self, topic: str, node: TopicReplicas) -> bool:
         """Make a topic's node; False if there is another one."""
@@ -115,27 +209,20 @@ class ReplicaTree:
             WrongStateError: nothing was changed; also where the partition isn't there.
             InvalidNodeError: the node can't be understood.
         """
-        path = replicas_path(topic)
-        after: PartitionState | None = None
-        version = -1
+        (after,) = self.change_some([StateChange(topic, number, change)])
+        if isinstance(after, HermesError):
+            raise after
+        return after
 
-        def decide(found: Node | None) -> Sequence[Operation]:
-            nonlocal after, version
-            node = None if found is None else parse_replicas(path, found.value)
-            before = None if node is None else node.state_of(number)
-            if found is None or node is None or before is None:
-                raise WrongStateError(f"{path}: partition {number} isn't there")
-            after, version = change(before), found.version
-            if after == before:
-                return ()
-            version += 1
-            return (
-                ("set_data", path, format_replicas(node.with_state(number, after)), found.version),
-            )
+    def change_some(self, changes: Sequence[StateChange]) -> list[Changed]:
+        """Make the first ones of some changes, as many as fit into one transaction; at least one.
 
-        self._changes.carry_out(path, decide, topic)
-        assert after is not None
-        return after, version
+        Returns for each of these what `change` returns or raises.
+        """
+        batch = _Batch(changes)
+        paths = list(map(replicas_path, batch.topics))
+        self._changes.carry_out_together(paths, batch.decide)
+        return batch.outcomes
 
     # -- brokers --------------------------------------------------------------------------------
 

@@ -1,23 +1,28 @@
-"""Changes of partitions' states, one after the other, each until its outcome is certain.
+"""Changes of partitions' states, each until its outcome is certain; one transaction at a time.
 
-A change whose answer is lost may have been made or not, until coordination was read again; while
-that is out of reach, it is asked again and again.
+What comes while one is being written goes together into the next: a broker that dies has thousands
+of partitions changed. A change whose answer is lost may have been made or not, until coordination
+was read again; while that is out of reach, it is asked again and again.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from twisted.internet.defer import Deferred
 
-from hermes.coordination.replicas import ReplicaTree
-from hermes.errors import CoordinationError, WrongStateError
+from hermes.coordination.replicas import ReplicaTree, StateChange
+from hermes.errors import CoordinationError, InvalidNodeError
 from hermes.replication.replica import Change
-from hermes.replication.state import PartitionState
+from hermes.replication.state import PartitionState, TopicReplicas
 
 #: The pause before coordination is asked again.
 _RETRY_SECONDS: Final = 0.2
+
+#: How many changes are handed over at once, of which as many are written as fit.
+_MOST_AT_ONCE: Final = 200
 
 
 class Changed(Protocol):
@@ -38,6 +43,11 @@ class _Outcome(NamedTuple):
     is_done: bool
 
 
+class _Asked(NamedTuple):
+    copy: Changed
+    change: Change
+
+
 class Changes:
     """Lives in the reactor's thread.
 
@@ -56,11 +66,12 @@ class Changes:
         self._tree = tree
         self._in_thread = in_thread
         self._clock = clock
-        self._waiting: deque[tuple[Changed, Change]] = deque()
+        self._waiting: deque[_Asked] = deque()
+        self._unknown: list[_Asked] = []  # whose outcomes are
         self._is_busy = self._is_stopped = False
 
     def change(self, copy: Changed, change: Change) -> None:
-        self._waiting.append((copy, change))
+        self._waiting.append(_Asked(copy, change))
         self._go_on()
 
     def stop(self) -> None:
@@ -71,36 +82,61 @@ class Changes:
     def _go_on(self) -> None:
         if self._waiting and not self._is_busy and not self._is_stopped:
             self._is_busy = True
-            copy, change = self._waiting.popleft()
-            self._try(self._write, copy, change)
+            some = list(islice(self._waiting, _MOST_AT_ONCE))
+            self._in_thread(self._write, some).addCallback(self._written, some)
 
-    def _try(self, step: Callable[..., _Outcome | None], copy: Changed, change: Change) -> None:
-        self._in_thread(step, copy, change).addCallback(self._tried, copy, change)
-
-    def _tried(self, outcome: _Outcome | None, copy: Changed, change: Change) -> None:
-        if outcome is None:
-            if not self._is_stopped:
-                self._clock.callLater(_RETRY_SECONDS, self._try, self._read, copy, change)
-            return
+    def _written(self, outcomes: Sequence[_Outcome | None], some: Sequence[_Asked]) -> None:
         self._is_busy = False
-        copy.change_ended(outcome.state, outcome.version, is_done=outcome.is_done)
+        for _ in outcomes:
+            if self._waiting:  # else it was stopped
+                self._waiting.popleft()
+        self._ended(outcomes, some)
         self._go_on()
+
+    def _ended(self, outcomes: Sequence[_Outcome | None], some: Sequence[_Asked]) -> None:
+        for asked, outcome in zip(some, outcomes, strict=False):
+            if outcome is not None:
+                asked.copy.change_ended(outcome.state, outcome.version, is_done=outcome.is_done)
+                continue
+            if not self._unknown and not self._is_stopped:
+                self._clock.callLater(_RETRY_SECONDS, self._look)
+            self._unknown.append(asked)
+
+    def _look(self) -> None:
+        unknown, self._unknown = self._unknown, []
+        if not self._is_stopped:
+            self._in_thread(self._read, unknown).addCallback(self._ended, unknown)
 
     # -- in a thread ------------------------------------------------------------------------------
 
-    def _write(self, copy: Changed, change: Change) -> _Outcome | None:
+    def _write(self, some: Sequence[_Asked]) -> list[_Outcome | None]:
+        """Of the first ones, as many as fit into a transaction, the outcomes; None: unknown."""
         try:
-            state, version = self._tree().change(copy.topic, copy.number, change.make)
-        except (WrongStateError, CoordinationError):
-            return self._read(copy, change)
-        return _Outcome(state, version, True)
-
-    def _read(self, copy: Changed, change: Change) -> _Outcome | None:
-        """What stands there now; None while coordination can't be asked."""
-        try:
-            node = self._tree().read_certainly(copy.topic)
+            wanted = [StateChange(copy.topic, copy.number, each.make) for copy, each in some]
+            done = self._tree().change_some(wanted)
         except CoordinationError:
-            return None
-        if node is None or node.id != copy.topic_id:
-            return _Outcome(None, -1, False)
-        return _Outcome(node.state_of(copy.number), node.version, False)
+            return self._read(some)
+        wrong = [
+            each for each, after in zip(some, done, strict=False) if isinstance(after, Exception)
+        ]
+        read = iter(self._read(wrong))
+        return [
+            next(read) if isinstance(each, Exception) else _Outcome(*each, True) for each in done
+        ]
+
+    def _read(self, some: Sequence[_Asked]) -> list[_Outcome | None]:
+        """What stands there now; None where it can't be read."""
+        try:
+            topics = list(dict.fromkeys(copy.topic for copy, _ in some))
+            nodes = self._tree().read_all_certainly(topics) if topics else {}
+        except CoordinationError:
+            return [None] * len(some)
+        return [_outcome_of(copy, nodes[copy.topic]) for copy, _ in some]
+
+
+def _outcome_of(copy: Changed, node: TopicReplicas | InvalidNodeError | None) -> _Outcome | None:
+    if isinstance(node, InvalidNodeError):
+        return None
+    if node is None or node.id != copy.topic_id:
+        return _Outcome(None, -1, False)
+    return _Outcome(node.state_of(copy.number), node.version, False)
