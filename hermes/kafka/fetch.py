@@ -313,6 +313,9 @@ class _Fetch(CountingWaiter):
         if log is None:
             return None
         try:
+            leadership = None if log.is_sole_copy else self._shared.partitions.of(log).leadership
+            if leadership is not None:
+                leadership.check()
             return _available(log, offset, max_size)
         except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
             return None

@@ -117,6 +117,7 @@ class FlushScheduler:
     def end_epoch(self, log: Log) -> None:
         """This broker leads a log no more: nobody knows what becomes of what waits here."""
         self._will_not_commit(log, EpochEndedError(f"{log.name} is led by another broker now"))
+        self._tell_committed(log)  # whoever waits for messages is to wait elsewhere
 
     def not_enough(self, log: Log) -> None:
         """Too few copies are in sync for what waits to be committed; it may be, later."""

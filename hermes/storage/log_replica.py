@@ -48,10 +48,13 @@ class LogReplica:
             mark = HighWatermark(max(min(high_watermark, view.flushed_end), view.earliest))
             state.view = view._replace(high_watermark=mark)
 
-    def read_appended(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
+    def read_appended(
+        self, offset: int, max_bytes: int, *, whole_first: bool = False, resident: bool = False
+    ) -> LogSlice:
         """Find bytes up to the log's end, committed or not: for other copies, and for nobody else.
 
-        As `Log.read`. A cut may take them before they are read.
+        As `Log.read`. A cut may take them before they are read. Raises NotInMemoryError: what says
+        where they lie was to be `resident` in memory, and isn't.
         """
         state = self._state
         with state.lock:
@@ -59,7 +62,7 @@ class LogReplica:
         if not view.bases:
             state.check_online()
         try:
-            return self._reader.read(view, offset, max_bytes, whole_first)
+            return self._reader.read(view, offset, max_bytes, whole_first, resident)
         except SegmentRetiredError:
             raise state.offline_error() from None
         except OSError as error:
@@ -78,9 +81,12 @@ class LogReplica:
     def first_base(self) -> int:
         """The base offset of the first batch, where another copy begins: up to `Log.earliest`.
 
-        What was deleted may end inside of a batch. Reads a little, once for each start.
+        What was deleted may end inside of a batch. Reads a little then, once for each start.
         """
-        earliest = self._state.view.earliest
+        view = self._state.view
+        earliest = view.earliest
+        if not view.segments or view.segments[0].base_offset == earliest:
+            return earliest
         if earliest == self._first_base[0]:
             return self._first_base[1]
         with self.read_appended(earliest, 0, whole_first=True) as found:

@@ -4,17 +4,18 @@ Produces and consumers' fetches ask before they append or answer (`Leadership`),
 sessions ask what they get (`LedCopy`).
 """
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
 from hermes.coordination.replicas import as_life
-from hermes.errors import NotLeaderError, TooFewReplicasError
+from hermes.errors import HermesError, NotLeaderError, TooFewReplicasError
 from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
 from hermes.protocol.kafka_errors import Code
 from hermes.replication.leading import Leading
 from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
-from hermes.storage import LogSlice
+from hermes.storage import Log, LogSlice
 
 #: How long followers have for saying that they follow.
 _CONFIRM_SECONDS: Final = 3.0
@@ -150,7 +151,9 @@ class CopyLeadership:
         is_behind = self._copy.is_behind(fetch.broker_id)
         return self._around.delay_of_leader() if leads and is_behind else 0.0
 
-    def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, LogSlice | bytes]:
+    def answer(
+        self, fetch: ReplicaFetch, max_bytes: int, *, resident: bool
+    ) -> tuple[Answer, LogSlice | bytes]:
         leading, log = self._copy.replica.leading, self._copy.log
         if leading is None or leading.epoch != fetch.epoch or log.is_offline:
             return Refused(Code.NOT_LEADER_OR_FOLLOWER), b""
@@ -158,10 +161,13 @@ class CopyLeadership:
         records = leading.records(log.earliest)
         if offset >= log.end_offset:
             return records, b""
-        found = log.replica.read_appended(offset, max_bytes, whole_first=True)
+        found = log.replica.read_appended(offset, max_bytes, whole_first=True, resident=resident)
         if self._copy.is_behind(fetch.broker_id):
             self._around.went(found.length)
         return records._replace(until=log.replica.end_of_part(offset, found)), found
+
+    def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
+        return self._around.in_thread(_look, self._copy.log, fetch.offset, max_bytes)
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         leading, log = self._copy.replica.leading, self._copy.log
@@ -169,3 +175,8 @@ class CopyLeadership:
             return False
         told = Records(fetch.high_watermark, 0) if records is None else records
         return told.high_watermark >= leading.high_watermark and told.start >= log.earliest
+
+
+def _look(log: Log, offset: int, max_bytes: int) -> None:
+    with suppress(HermesError):  # which the answer meets, too
+        log.replica.read_appended(max(offset, log.earliest), max_bytes, whole_first=True).release()

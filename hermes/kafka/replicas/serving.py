@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Final, Protocol
 
+from twisted.internet.defer import Deferred
+
 from hermes.errors import HermesError, RemoteProtocolError
 from hermes.kafka.replicas.fetches import (
     Answered,
@@ -26,7 +28,7 @@ from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
 from hermes.server.clients import Client
 from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.server.sends import FileSend
-from hermes.storage import LogSlice
+from hermes.storage import LogSlice, NotInMemoryError
 
 #: A request waits no longer than this.
 MAX_WAIT_SECONDS: Final = 1.0
@@ -60,8 +62,16 @@ class LedCopy(Protocol):
     def delay(self, fetch: ReplicaFetch) -> float:
         """For how many seconds a follower that isn't in sync gets nothing."""
 
-    def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, LogSlice | bytes]:
-        """What is sent. May raise a HermesError: it can't be read."""
+    def answer(
+        self, fetch: ReplicaFetch, max_bytes: int, *, resident: bool
+    ) -> tuple[Answer, LogSlice | bytes]:
+        """What is sent. May raise a HermesError: it can't be read.
+
+        Or NotInMemoryError: what says where it lies was to be `resident` in memory, and isn't.
+        """
+
+    def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
+        """Bring that into memory, in a thread."""
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         """Whether a follower knows what is said beside batches; `records` is what it was told."""
@@ -125,6 +135,7 @@ class Serving:
         self._numbers = count(1)
         self._sessions: dict[int, FollowerSession] = {}  # by the follower
         self._delayed: dict[Place, Any] = {}  # throttled, and when they are looked at again
+        self._warm: set[Place] = set()  # what a thread has looked at, and isn't answered yet
 
     def serve(self, frame: Any, client: Client) -> Any:
         """Take a request; NotImplemented where it is no follower's.
@@ -229,6 +240,9 @@ class Serving:
         del self._delayed[place]
         self.changed(place)
 
+    def _looked(self, _: object, place: Place) -> None:
+        self.changed(place)
+
     def _due(self, session: FollowerSession) -> None:
         session.is_due = False
         if session.ready and session.held is not None:
@@ -268,11 +282,17 @@ class Serving:
             if delay > 0:
                 self._later(delay, place)
                 continue
-            del session.waiting[place]
+            max_bytes, is_warm = min(left, _PARTITION_BYTES), place in self._warm
             try:
-                answer, data = copy.answer(fetch, min(left, _PARTITION_BYTES))
+                answer, data = copy.answer(fetch, max_bytes, resident=not is_warm)
+            except NotInMemoryError:
+                self._warm.add(place)
+                copy.warm(fetch, max_bytes).addBoth(self._looked, place)
+                continue
             except HermesError as error:
                 answer, data = Refused(code_of(error)), b""
+            del session.waiting[place]
+            self._warm.discard(place)
             if isinstance(answer, Records):
                 session.told[place] = answer
             length = data.length if isinstance(data, LogSlice) else len(data)

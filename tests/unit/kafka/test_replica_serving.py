@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from hermes.errors import StorageError
@@ -21,6 +22,7 @@ from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
 from hermes.server.clients import Client
 from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.server.sends import FileSend
+from hermes.storage import NotInMemoryError
 
 FOLLOWER = 2
 LIFE = 77
@@ -38,6 +40,7 @@ class Copy:
         self.judged: list[ReplicaFetch] = []
         self.delayed = 0.0
         self.refreshed = 0
+        self.is_cold = False
 
     def judge(self, fetch: ReplicaFetch, answered_at: float) -> Answer | None:
         self.judged.append(fetch)
@@ -53,12 +56,20 @@ class Copy:
     def delay(self, fetch: ReplicaFetch) -> float:
         return self.delayed
 
-    def answer(self, fetch: ReplicaFetch, max_bytes: int) -> tuple[Answer, bytes]:
+    def answer(
+        self, fetch: ReplicaFetch, max_bytes: int, *, resident: bool
+    ) -> tuple[Answer, bytes]:
+        if resident and self.is_cold:
+            raise NotInMemoryError
         if self.error is not None:
             raise self.error
         if self.verdict is not None:
             return self.verdict, b""
         return Records(self.high_watermark, 0), bytes(min(self.end - fetch.offset, max_bytes))
+
+    def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
+        self.warming: Deferred[None] = Deferred()
+        return self.warming
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         told = fetch.high_watermark if records is None else records.high_watermark
@@ -272,3 +283,21 @@ def test_a_stop_answers_who_waits(bench: Bench) -> None:
     bench.serving.stop()
     assert waiting.is_known
     assert not bench.clock.getDelayedCalls()
+
+
+def test_what_is_not_in_memory_is_looked_up_in_a_thread_and_others_go_first(bench: Bench) -> None:
+    cold, warm = bench.copies.values()
+    cold.is_cold, cold.end, warm.end = True, 5, 3
+    _, answered = bench.read(bench.ask((cold, 0), (warm, 0)))
+    assert [each.place for each in answered] == [warm.place]
+    waiting = bench.ask((warm, 3))
+    bench.turn()
+    assert not waiting.is_known
+    cold.warming.callback(None)  # what was read may be gone from memory again: it is read anyway
+    bench.turn()
+    _, (answer,) = bench.read(waiting)
+    assert (answer.place, len(answer.data)) == (cold.place, 5)
+    # Of what comes after that nobody knows yet.
+    cold.end = 9
+    waiting = bench.ask((cold, 5))
+    assert bench.read(waiting)[1] == []

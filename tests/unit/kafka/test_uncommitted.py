@@ -11,7 +11,7 @@ from broker_bench import answers
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from twisted.internet.defer import Deferred, succeed
 
-from hermes.errors import LogOfflineError
+from hermes.errors import LogOfflineError, NotLeaderError
 from hermes.protocol.records import Record, encode_batch
 from hermes.storage import Log
 
@@ -34,13 +34,15 @@ def log_of(bench: KafkaBench) -> Log:
 
 
 class Leading:
-    """Leads for certain, with enough others."""
+    """Leads for certain, with enough others; until it leads no more."""
 
     epoch = 1
     is_end_known = True
+    is_over = False
 
     def check(self) -> None:
-        pass
+        if self.is_over:
+            raise NotLeaderError("another broker leads")
 
     check_append = check_enough = appended = check
 
@@ -82,7 +84,7 @@ def produce(bench: KafkaBench, *, acks: int = -1, seconds: int = 30) -> Client:
     )
 
 
-def fetch(bench: KafkaBench) -> Client:
+def fetch(bench: KafkaBench, times: int = 1) -> Client:
     kinds = messages("Fetch", 12, "request")
     wanted = kinds.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     return Client(
@@ -96,7 +98,7 @@ def fetch(bench: KafkaBench) -> Client:
         isolation_level=0,
         session_id=0,
         session_epoch=-1,
-        topics=(kinds.FetchTopic(topic="new", partitions=(wanted,)),),
+        topics=(kinds.FetchTopic(topic="new", partitions=(wanted,) * times),),
         forgotten_topics_data=(),
         rack_id="",
     )
@@ -159,3 +161,19 @@ def test_the_last_copy_commits_what_waits_with_its_next_flush(bench: KafkaBench)
     produce(bench)
     assert log.high_watermark == 4
     assert waiting.answer().error_code == 0
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["a plain fetch", "one of several partitions"])
+def test_a_consumer_that_waits_hears_at_once_that_another_broker_leads(
+    bench: KafkaBench, times: int
+) -> None:
+    log = log_of(bench)
+    consumer = fetch(bench, times)
+    bench.flusher.commit(log, 0)
+    assert consumer.answer() is None
+    leadership: Any = bench.shared.partitions.of(log).leadership
+    leadership.is_over = True
+
+    bench.flusher.end_epoch(log)
+
+    assert consumer.answer().error_code == 6  # NOT_LEADER_OR_FOLLOWER
