@@ -22,6 +22,7 @@ __all__ = [
     "produce_error_at",
     "produce_frame",
     "receive",
+    "session_of",
 ]
 
 _CLIENT = "bench"
@@ -81,17 +82,29 @@ def fetch_error_at(topic: str) -> int:
     return 26 + len(topic)
 
 
-def fetch_frame(topic: str, offset: int, *, max_wait_ms: int) -> bytes:
-    """Fetch, version 12, without a session: partition 0, up to a megabyte, at least one byte."""
+def fetch_frame(
+    topic: str, *offsets: int, max_wait_ms: int, session: int = 0, epoch: int = -1
+) -> bytes:
+    """Fetch, version 12: at least one byte, up to a megabyte of each of the first partitions."""
     made, _ = import_messages("Fetch", 12)
-    partition = made.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    partitions = [
+        made.FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for number, offset in enumerate(offsets)
+    ]
     request = made.FetchRequest(
         max_wait=_milliseconds(max_wait_ms),
         min_bytes=1,
-        topics=(made.FetchTopic(topic=topic, partitions=(partition,)),),
+        session_id=session,
+        session_epoch=epoch,
+        topics=(made.FetchTopic(topic=topic, partitions=tuple(partitions)),) if partitions else (),
         forgotten_topics_data=(),
     )
     return _encode(request, kind=made.FetchRequest)
+
+
+def session_of(answer: bytes) -> int:
+    """The session that a Fetch response, version 12, belongs to."""
+    return int.from_bytes(answer[11:15])
 
 
 def metadata_frame(topic: str) -> bytes:

@@ -27,6 +27,7 @@ _TIMEOUT_MS = 30_000
 _IDLE = 50  # consumers
 _IDLE_WAIT_MS = 200
 _FETCHED = 100  # messages, which are 21 KB
+_WIDE = 1000  # partitions
 _BATCHES = 10
 _RUN = 100
 _ALL, _ONE = -1, 1
@@ -113,6 +114,37 @@ def _kafka_waiting_fetch(broker: CountedBroker, topic: str, stack: ExitStack) ->
             offset += 1
 
     return make
+
+
+def _kafka_wide_fetch(*, has_session: bool) -> Callable[..., Makes]:
+    """Of many partitions, of which one has a message each time."""
+
+    def prepare(broker: CountedBroker, topic: str, stack: ExitStack) -> Makes:
+        produce = kafka_frames.produce_frame(topic, make_payloads(1), acks=_ONE)
+        producing, fetching = (stack.enter_context(connect(broker.kafka_address)) for _ in range(2))
+        wide, others = kafka_frames.fetch_frame, [0] * (_WIDE - 1)
+        frame = wide(topic, 0, *others, max_wait_ms=0, epoch=0 if has_session else -1)
+        session = kafka_frames.session_of(kafka_frames.exchange(fetching, frame))
+        if (session > 0) is not has_session:
+            raise ConnectionError("the broker began no session, or one that nobody wanted")
+        offset = epoch = 0
+
+        def make(count: int) -> None:
+            nonlocal offset, epoch
+            for _ in range(count):
+                kafka_frames.exchange(producing, produce)
+                broker.rest()
+                epoch += 1
+                if has_session:
+                    frame = wide(topic, offset, max_wait_ms=0, session=session, epoch=epoch)
+                else:
+                    frame = wide(topic, offset, *others, max_wait_ms=0)
+                kafka_frames.exchange(fetching, frame)
+                offset += 1
+
+        return make
+
+    return prepare
 
 
 def _kafka_empty_fetch(broker: CountedBroker, topic: str, stack: ExitStack) -> Makes:
@@ -254,6 +286,16 @@ KINDS: Final = {
     "kafka-fetch-21k": Kind(
         "Kafka Fetch, 21 KB", _kafka_fetch(batches=_BATCHES, messages=_FETCHED // _BATCHES)
     ),
+    "kafka-fetch-wide": Kind(
+        f"Kafka Fetch, {_WIDE} partitions, one message",
+        _kafka_wide_fetch(has_session=False),
+        less="kafka-produce-1-alone",
+    ),
+    "kafka-fetch-session": Kind(
+        "the same in a fetch session",
+        _kafka_wide_fetch(has_session=True),
+        less="kafka-produce-1-alone",
+    ),
     "heartbeat": Kind("Heartbeat", _heartbeat, below=100),
     "consumer-heartbeat": Kind("ConsumerGroupHeartbeat", _consumer_heartbeat),
     "commit": Kind("OffsetCommit, local groups", _commit, below=250),
@@ -270,9 +312,11 @@ KINDS: Final = {
     "fetch-21k": Kind("0.7 fetch, 21 KB", _fetch, below=90),
 }
 
+_OF_MANY = ("kafka-fetch-wide", "kafka-fetch-session")
+
 #: broker.yaml's `topics`: the kinds whose topic is of Kafka's format.
 TOPICS: Final = {
-    name: {"partitions": 1, "format": "kafka"}
+    name: {"partitions": _WIDE if name in _OF_MANY else 1, "format": "kafka"}
     for name in KINDS
     if not name.startswith(("own-", "produce", "fetch"))
 }

@@ -298,6 +298,17 @@ class BrokerConfig:
             is_live=True,
         ),
     ] = 24 << 20
+    fetch_session_memory_bytes: Annotated[
+        int,
+        Setting(
+            kinds.size(0),
+            "Memory for the fetch sessions of Kafka's consumers; `0`: none are offered. A session "
+            "of 1,000 partitions takes some 320 KB.",
+            _LIMITS,
+            key="fetch_session_memory",
+            is_live=True,
+        ),
+    ] = 32 << 20
     max_topics: Annotated[
         int,
         Setting(

@@ -49,6 +49,8 @@ async def _delete(topic: str, number: int, offset: int, call: Call) -> tuple[Cod
             offset = log.high_watermark if offset == _HIGH_WATERMARK else offset
         if offset < 0:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
-        return Code.NONE, await call.server.in_thread(log.delete_records, offset)
+        begins: int = await call.server.in_thread(log.delete_records, offset)
+        call.server.shared.waiting.changed(log.topic, log.partition)
+        return Code.NONE, begins
     except HermesError as error:
         return code_of(error), _INVALID

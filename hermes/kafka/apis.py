@@ -58,7 +58,7 @@ _ALL: Final = (
         "Fetch",
         4,
         18,
-        "hermes.kafka.fetch:fetch",
+        "hermes.kafka.session_fetch:fetch",
         is_cancelled=True,
         reader="hermes.kafka.fetch:read_plain",
     ),

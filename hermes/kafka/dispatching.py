@@ -31,6 +31,7 @@ from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka import versions
 from hermes.kafka.admission import Admission
 from hermes.kafka.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
+from hermes.kafka.fetch_sessions import FetchSessions
 from hermes.kafka.matched_topics import MatchedTopics
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.partition.awaited_batches import AwaitedBatches
@@ -183,6 +184,7 @@ class KafkaServer:
         awaited: the batches that producers were told to send again.
         admission: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
+        fetch_sessions: the sessions of consumers.
         produces, fetches: carry plain requests out; set before there are any.
         replicas: carries out those of brokers that copy partitions; None without a cluster.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -207,6 +209,7 @@ class KafkaServer:
         self.awaited = AwaitedBatches(shared.clock.seconds)
         self.admission = Admission()
         self.large_produces = Admission()
+        self.fetch_sessions = FetchSessions(shared, self.topics)
         self.produces: Any = None  # made of this
         self.fetches: Any = None
         self.replicas: Any = None

@@ -2,9 +2,8 @@
 
 A request that finds less than it wants waits (`hermes.partition.waiting`, as 0.7's waiting fetches
 do), then it is read again. Nearly all are plain and for one partition: `Fetches` carries them out,
-but for what goes wrong or isn't in memory. Fetch sessions, by which later requests name only what
-has changed, are refused as Kafka does when it has no room for one: clients then name all partitions
-each time.
+but for what goes wrong or isn't in memory. Those of sessions, which name only what has changed, are
+a kind of their own (`hermes.kafka.session_fetch`).
 
 The response is encoded here, and its records stay where they are:
 
@@ -37,10 +36,11 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError, OffsetOutOfRangeError
-from hermes.kafka.apis import APIS, DEBUGGING_CONSUMER, FETCH
+from hermes.kafka.apis import APIS, FETCH
 from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainFetch
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
+from hermes.kafka.fetch_sessions import Wanted
 from hermes.kafka.legacy import LegacyRange, batch_of, range_of
 from hermes.partition.log_reader import LogRead
 from hermes.partition.partition import Partition
@@ -59,25 +59,26 @@ from hermes.storage.segment import LogView
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
 MAX_RESPONSE_BYTES: Final = 55 << 20
 
+#: The session's epoch where none is wanted.
+NO_SESSION: Final = -1
+
 _READ_COMMITTED: Final = 1
 
 # Looking a member of an enumeration up takes as long as finding out what it may do.
 _CONSUME: Final = Operation.CONSUME
-
-#: Epochs of a session that mean a request for all partitions: the first one, and none.
-_FULL: Final = (0, -1)
 
 #: What a partition takes in a response beside its records, at most.
 _PARTITION_BYTES: Final = 64
 
 # The first versions with compact lengths and tags, and that name topics by their UUIDs.
 _FLEXIBLE: Final = 12
-_BY_ID: Final = 13
+BY_ID: Final = 13
 
 # The first version that says where a leader listens, and the tag that says which one leads.
 _ENDPOINTS: Final = 16
 _LEADER_TAG: Final = 1
 _NO_TAGS: Final = b"\0"
+_NO_ID: Final = UUID(int=0)
 
 _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
@@ -130,20 +131,6 @@ class Fetched(NamedTuple):
             self.records.release()
 
 
-class Wanted(NamedTuple):
-    """What a request wants of one partition, by Kafka's number.
-
-    `topic` is its name, or the bytes of its id; `epoch` is the leader's that the client knows; -1
-    if it doesn't say.
-    """
-
-    topic: str | bytes
-    number: int
-    offset: int
-    max_bytes: int
-    epoch: int
-
-
 class _Place(NamedTuple):
     """What is waited for of a partition, by the log's own number."""
 
@@ -154,39 +141,37 @@ class _Place(NamedTuple):
 
 
 #: A response, or what is awaited for it.
-_Answer: TypeAlias = bytes | FileSend | DeferredResponse | Coroutine[Any, Any, bytes | FileSend]
+Answer: TypeAlias = bytes | FileSend | DeferredResponse | Coroutine[Any, Any, bytes | FileSend]
 
 
 #: Reads a request's body; None where that is left to its schema.
 read_plain: Final = partial(core.plain_fetch, Wanted)
 
 
-def fetch(request: Any, call: Call) -> _Answer:
-    if type(request) is tuple:
-        return _answer(call, request)
-    # From version 15 on, in which it makes a request that isn't plain. Others copy partitions.
-    replica = getattr(request, "replica_state", None)
-    is_any = replica is not None and replica.replica_id == DEBUGGING_CONSUMER
-    return _answer(call, _fields_of(request, call.version), is_any=is_any)
+#: What a request says: what `read_plain` finds.
+Asked: TypeAlias = tuple[
+    int, int, int, int, int, int, Sequence[Wanted], Sequence[tuple[str | bytes, int]]
+]
 
 
-def _answer(call: Call, fields: tuple[Any, ...], *, is_any: bool = False) -> _Answer:
-    wait_ms, min_bytes, max_bytes, level, session_epoch, wanted = fields
-    if session_epoch not in _FULL:
-        code = Code.FETCH_SESSION_ID_NOT_FOUND
-        return FileSend(response_parts(call.version, call.correlation_id, (), code=code))
+def answer_whole(call: Call, asked: Asked, *, is_any: bool = False) -> Answer:
+    """Answer a request that names all that it wants."""
+    wanted = asked[6]
     if len(wanted) > 1:
         wanted = _once_each(wanted)
-    one = _Fetch(call, wanted, wait_ms, min_bytes, max_bytes, level == _READ_COMMITTED, is_any)
-    found = one.read_all()
-    return one.judged(found) if isinstance(found, list) else one.judged_later(found)
+    return Fetch(call, asked, wanted, is_any).answer()
 
 
-def _fields_of(request: Any, version: int) -> tuple[Any, ...]:
-    """What `read_plain` says of a plain request, of one that the schema has read."""
+def fields_of(request: Any, version: int) -> Asked:
+    """What a request says that the schema has read."""
+
+    def topic_of(each: Any) -> str | bytes:
+        topic: str | bytes = each.topic if version < BY_ID else (each.topic_id or _NO_ID).bytes
+        return topic
+
     wanted = [
         Wanted(
-            (each.topic_id or UUID(int=0)).bytes if version >= _BY_ID else each.topic,
+            topic_of(each),
             part.partition,
             part.fetch_offset,
             max(part.partition_max_bytes, 0),
@@ -195,9 +180,21 @@ def _fields_of(request: Any, version: int) -> tuple[Any, ...]:
         for each in request.topics
         for part in each.partitions
     ]
-    wait_ms = round(request.max_wait.total_seconds() * 1000)
-    epoch = getattr(request, "session_epoch", 0)
-    return wait_ms, request.min_bytes, request.max_bytes, request.isolation_level, epoch, wanted
+    forgotten = [
+        (topic_of(each), number)
+        for each in getattr(request, "forgotten_topics_data", ())
+        for number in each.partitions
+    ]
+    return (
+        round(request.max_wait.total_seconds() * 1000),
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        getattr(request, "session_id", 0),
+        getattr(request, "session_epoch", NO_SESSION),
+        wanted,
+        forgotten,
+    )
 
 
 def _once_each(wanted: Sequence[Wanted]) -> list[Wanted]:
@@ -208,7 +205,7 @@ def _once_each(wanted: Sequence[Wanted]) -> list[Wanted]:
     return [each for parts in asked.values() for each in parts.values()]
 
 
-class _Fetch(CountingWaiter):
+class Fetch(CountingWaiter):
     """One request: it is read, perhaps waits and is read again, and is answered.
 
     While it waits, it is its response as well; only then its base is initialized.
@@ -233,37 +230,30 @@ class _Fetch(CountingWaiter):
     _topics: dict[str | bytes, ClusterTopic | KafkaError]
 
     def __init__(
-        self,
-        call: Call,
-        wanted: Sequence[Wanted],
-        wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
-        is_committed: bool,
-        is_any: bool = False,
+        self, call: Call, asked: Asked, wanted: Sequence[Wanted], is_any: bool = False
     ) -> None:
         topics = call.server.topics
         self._find = topics.any_copy if is_any else topics.partition
         self._call = call
         self._shared = call.server.shared
         self._wanted = wanted
-        self._wait_ms = wait_ms
-        self._min_bytes = min_bytes
+        self._wait_ms, self._min_bytes, max_bytes, level = asked[:4]
         self._max_bytes = min(max(max_bytes, 0), MAX_RESPONSE_BYTES)
-        self._is_committed = is_committed
+        self._is_committed = level == _READ_COMMITTED
+
+    def answer(self) -> Answer:
+        found = self.read_all()
+        return self.judged(found) if isinstance(found, list) else self.judged_later(found)
 
     async def judged_later(self, reading: Coroutine[Any, Any, list[Fetched]]) -> Any:
         return await _response_of(self.judged(await reading))
 
-    def judged(self, found: list[Fetched]) -> _Answer:
+    def judged(self, found: list[Fetched]) -> Answer:
         """Respond with what there is, or wait for more."""
         is_over = self._wait_ms <= 0 or self._shared.waiting.is_stopping
         if is_over or self._is_enough(found):
             return self._response(found)
-        if len(found) > QUANTUM_ENTRIES:
-            return self._wait_for_many(found)
-        places = list(map(_place_of, self._wanted, found))
-        return self._wait(places, found)
+        return self._hold(found)
 
     def _is_enough(self, found: list[Fetched]) -> bool:
         """Whether a response can leave: there is enough, or an error, or nothing was asked for."""
@@ -275,24 +265,37 @@ class _Fetch(CountingWaiter):
                 size_bytes += each.size_bytes
         return size_bytes >= self._min_bytes or not found
 
-    def _response(self, found: list[Fetched]) -> bytes | FileSend:
+    def _response(self, found: list[Fetched], session: int = 0) -> bytes | FileSend:
         call = self._call
         end = _NO_TAGS
         if call.version >= _ENDPOINTS and any(each.code for each in found):
             leaders = (each.leader for each in found)
             end = endpoints(call.server.topics, call.client.listener, leaders)
         parts = response_parts(
-            call.version, call.correlation_id, found, is_committed=self._is_committed, end=end
+            call.version,
+            call.correlation_id,
+            found,
+            is_committed=self._is_committed,
+            session=session,
+            end=end,
         )
         only = parts[0]
         return only if len(parts) == 1 and isinstance(only, bytes) else FileSend(parts)
 
     # -- waiting --------------------------------------------------------------------------------
 
-    def _wait(self, places: Sequence[_Place | None], found: list[Fetched]) -> _Answer:
+    def _hold(self, found: list[Fetched]) -> Answer:
+        if len(found) > QUANTUM_ENTRIES:
+            return self._wait_for_many(found)
+        return self._wait(list(map(_place_of, self._wanted, found)), found)
+
+    def _respond_now(self) -> Answer:
+        again = self.read_all()
+        return self._response(again) if isinstance(again, list) else self._response_later(again)
+
+    def _wait(self, places: Sequence[_Place | None], found: list[Fetched]) -> Answer:
         if None in places:
-            again = self.read_all()
-            return self._response(again) if isinstance(again, list) else self._response_later(again)
+            return self._respond_now()
         super().__init__(self._min_bytes, len(places))
         self._call.step_aside()
         available = [each.size_bytes for each in found]
@@ -462,7 +465,7 @@ class Fetches:
     def look(self, plain: PlainFetch, client: Client) -> "_Found | None":
         """Read what there is; None where there is more to be done, or something wrong."""
         _, version, _, _, _, max_bytes, _, _, _, offset, size, epoch, place = plain
-        partition = self._known[version >= _BY_ID].get(place)
+        partition = self._known[version >= BY_ID].get(place)
         if partition is None or self.revision != self.topics.revision:
             partition = self._look_up(plain)
             if partition is None:
@@ -500,7 +503,7 @@ class Fetches:
             return None
         if partition.log.is_closed:  # deleted: its topic is about to change
             return None
-        self._known[plain.version >= _BY_ID][plain.place] = partition
+        self._known[plain.version >= BY_ID][plain.place] = partition
         return partition
 
     def response(self, plain: PlainFetch, found: "_Found") -> bytes | FileSend:
@@ -532,7 +535,7 @@ class Fetches:
         frame.version, frame.correlation_id, frame.client_id = version, correlation_id, ""
         wanted = [Wanted(asked, number, *about)]
         call = Call(APIS[FETCH], frame, client, self._server)
-        return _answer(call, (0, 0, max_bytes, level, 0, wanted))
+        return answer_whole(call, (0, 0, max_bytes, level, 0, NO_SESSION, wanted, ()))
 
 
 #: What was read for a plain request.
@@ -584,7 +587,7 @@ class _SingleFetch(Waiter):
             self.fail(Failure())  # type: ignore[no-untyped-call]
 
 
-async def _response_of(answer: _Answer) -> Any:
+async def _response_of(answer: Answer) -> Any:
     if isinstance(answer, DeferredResponse):
         return await answer.to_deferred()
     return await answer if isinstance(answer, CoroutineType) else answer
@@ -656,6 +659,7 @@ def response_parts(
     fetched: Sequence[Fetched],
     *,
     is_committed: bool = False,
+    session: int = 0,
     code: Code = Code.NONE,
     end: bytes = b"\0",
 ) -> list[bytes | LogSlice]:
@@ -664,6 +668,7 @@ def response_parts(
     Args:
         fetched: in the order of the request.
         is_committed: whether only what transactions have committed was asked for.
+        session: to which it belongs.
         code: the error of the response as a whole.
         end: the response's tags, in flexible versions.
     """
@@ -672,10 +677,10 @@ def response_parts(
         topics = [(fetched[0].topic, fetched)]
     else:
         topics = [(topic, list(found)) for topic, found in groupby(fetched, attrgetter("topic"))]
-    session = _SESSION.pack(0, code, 0) if version >= 7 else bytes(4)
+    about = _SESSION.pack(0, code, session) if version >= 7 else bytes(4)
     number = correlation_id.to_bytes(4, signed=True)
     parts: list[bytes | LogSlice] = []
-    begun = [_NO_SIZE, number, tags, session, encode_length(len(topics), is_flexible)]
+    begun = [_NO_SIZE, number, tags, about, encode_length(len(topics), is_flexible)]
     for topic, found in topics:
         begun += encode_topic(topic, is_flexible), encode_length(len(found), is_flexible)
         for _, partition, error, mark, start, records, _, leader in found:

@@ -25,7 +25,7 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     if run.cluster.topics.has_cluster:
         server.replicas = _mount_copies(run).serving
     dispatcher = Dispatcher(server, around)
-    run.more_series.append(partial(series, dispatcher.kinds))
+    run.more_series.append(partial(series, dispatcher.kinds, server.fetch_sessions))
     return partial(KafkaFactory, run.connections, dispatcher)
 
 

@@ -57,8 +57,20 @@ class Place(Protocol):
     def max_size(self) -> int: ...
 
 
+class Listener(Protocol):
+    """Who is told of changes of a partition.
+
+    `is_waiting`: whether it still wants to be, where many are told in turns.
+    """
+
+    is_waiting: bool
+
+    def changed(self, key: int, topic: str, partition: int) -> None:
+        """A partition has changed."""
+
+
 class Waiter(DeferredResponse):
-    """One fetch that waits, and its response.
+    """One fetch that waits, and its response: it is woken when there is enough to respond with.
 
     Attributes:
         keys: its partitions, by their keys.
@@ -87,7 +99,6 @@ class Waiter(DeferredResponse):
     waiting: "WaitingFetches"
 
     def changed(self, key: int, topic: str, partition: int) -> None:
-        """A partition has changed: be woken if there is enough, or something else to respond."""
         raise NotImplementedError
 
     def ready(self) -> None:
@@ -179,8 +190,8 @@ class WaitingFetches:
         self._clock = clock
         self._scheduler = scheduler
         self._deadlines = Deadlines(clock, scheduler)
-        # By the key of a partition: the fetch or fetches that wait for it.
-        self._by_key: dict[int, Waiter | set[Waiter]] = {}
+        # By the key of a partition: who listens to it, nearly always fetches that wait.
+        self._by_key: dict[int, Listener | set[Listener]] = {}
         self._narrow: dict[Waiter, None] = {}  # oldest first
         self._wide: dict[Waiter, None] = {}
         self._recounting: dict[tuple[str, int], bool] = {}  # True: it has changed meanwhile
@@ -210,15 +221,20 @@ class WaitingFetches:
         keyed.sort()
         for key, n in keyed:
             waiter.add(key, places[n].offset, places[n].max_size, available[n])
-            self._listen(waiter, key)
+            self.listen(waiter, key)
         self._hold(waiter, len(places), max_wait_ms)
 
     def hold_one(self, waiter: Waiter, key: int, max_wait_ms: int) -> None:
         """The same of one that waits for a single partition, by its key, and counts nothing."""
         waiter.keys, waiter.size_bytes = (key,), _WAITER_BYTES + _PARTITION_BYTES
         if self._by_key.setdefault(key, waiter) is not waiter:
-            self._listen(waiter, key)
+            self.listen(waiter, key)
         self._hold(waiter, 1, max_wait_ms)
+
+    def hold_deaf(self, waiter: Waiter, max_wait_ms: int) -> None:
+        """The same of one that whoever made it wakes."""
+        waiter.keys, waiter.size_bytes = (), _WAITER_BYTES
+        self._hold(waiter, 0, max_wait_ms)
 
     def _look_in_turns(self, waiter: CountingWaiter, places: Sequence[Place]) -> None:
         """Count what there is of so many partitions that all that is done for each takes turns.
@@ -243,7 +259,7 @@ class WaitingFetches:
         def look(n: int) -> None:
             if not waiter.is_waiting:
                 return
-            self._listen(waiter, waiter.keys[n])
+            self.listen(waiter, waiter.keys[n])
             each = in_order[n]
             found = waiter.count(each.topic, each.partition, each.offset, each.max_size)
             if found is not None:
@@ -276,9 +292,9 @@ class WaitingFetches:
             found.changed(key, topic, partition)
             return
 
-        def tell(waiter: Waiter) -> None:
-            if waiter.is_waiting:
-                waiter.changed(key, topic, partition)
+        def tell(listener: Listener) -> None:
+            if listener.is_waiting:
+                listener.changed(key, topic, partition)
 
         recounted = cooperatively(self._scheduler, list(found), tell)
         if isinstance(recounted, Deferred):
@@ -313,9 +329,9 @@ class WaitingFetches:
             del self._by_key[keys[0]]
         elif len(keys) <= QUANTUM_ENTRIES:
             for key in set(keys):
-                self._forget(waiter, key)
+                self.forget(waiter, key)
         else:
-            cooperatively(self._scheduler, keys, lambda key: self._forget(waiter, key))
+            cooperatively(self._scheduler, keys, lambda key: self.forget(waiter, key))
 
     def _hold(self, waiter: Waiter, count: int, max_wait_ms: int) -> None:
         waiter.is_waiting, waiter.is_cancelled, waiter.waiting = True, False, self
@@ -334,20 +350,21 @@ class WaitingFetches:
         waiters, self._early = self._early, []
         cooperatively(self._scheduler, waiters, _answer)
 
-    def _listen(self, waiter: Waiter, key: int) -> None:
-        others = self._by_key.setdefault(key, waiter)
+    def listen(self, listener: Listener, key: int) -> None:
+        """Tell of each change of a partition, until `forget`."""
+        others = self._by_key.setdefault(key, listener)
         if isinstance(others, set):
-            others.add(waiter)
-        elif others is not waiter:
-            self._by_key[key] = {others, waiter}
+            others.add(listener)
+        elif others is not listener:
+            self._by_key[key] = {others, listener}
 
-    def _forget(self, waiter: Waiter, key: int) -> None:
+    def forget(self, listener: Listener, key: int) -> None:
         others = self._by_key.get(key)
         if isinstance(others, set):
-            others.discard(waiter)
+            others.discard(listener)
             if len(others) == 1:
                 self._by_key[key] = others.pop()
-        elif others is waiter:
+        elif others is listener:
             del self._by_key[key]
 
 

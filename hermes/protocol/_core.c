@@ -1271,14 +1271,44 @@ read_topics(PyTypeObject *make, PyObject *wanted, int version, const uint8_t **a
     return topics >= 0;
 }
 
-/* Read what follows the topics: no topic is forgotten, and of a rack only where it ends counts. */
+/* Read a topic's partitions that a session is to forget, and append them to a list. */
+static int
+read_forgotten_topic(PyObject *forgotten, int version, const uint8_t **at, const uint8_t *end)
+{
+    int is_flexible = version >= FETCH_FLEXIBLE;
+    PyObject *topic = read_topic(at, end, version);
+    int64_t left = topic == NULL ? -1 : read_length(at, end, is_flexible, 4);
+    int is_read = left >= 0;
+    while (is_read && left-- > 0) {
+        const uint8_t *number = take(at, end, 4);
+        PyObject *each = number == NULL ? NULL : Py_BuildValue("Oi", topic, read_int32(number));
+        is_read = each != NULL && PyList_Append(forgotten, each) == 0;
+        Py_XDECREF(each);
+    }
+    Py_XDECREF(topic);
+    return is_read && skip_no_tags(at, end, is_flexible);
+}
+
+static int
+read_forgotten(PyObject *forgotten, int version, const uint8_t **at, const uint8_t *end)
+{
+    int64_t topics = 0;
+    if (version >= FETCH_SESSION) {
+        topics = read_length(at, end, version >= FETCH_FLEXIBLE, 4);
+    }
+    for (int64_t topic = 0; topic < topics; topic++) {
+        if (!read_forgotten_topic(forgotten, version, at, end)) {
+            return 0;
+        }
+    }
+    return topics >= 0;
+}
+
+/* Read what follows the forgotten topics: of a rack only where it ends counts. */
 static int
 is_end_of_fetch(int version, const uint8_t *at, const uint8_t *end)
 {
     int is_flexible = version >= FETCH_FLEXIBLE;
-    if (version >= FETCH_SESSION && read_length(&at, end, is_flexible, 4) != 0) {
-        return 0;
-    }
     if (version >= FETCH_RACK) {
         PyObject *rack = read_text(&at, end, is_flexible);
         Py_XDECREF(rack);
@@ -1300,15 +1330,17 @@ find_fetch(PyTypeObject *make, const uint8_t *at, const uint8_t *end, int versio
         return NULL;
     }
     numbers += replica_bytes;
-    PyObject *wanted = PyList_New(0);
-    if (wanted == NULL || !read_topics(make, wanted, version, &at, end)
-        || !is_end_of_fetch(version, at, end)) {
+    PyObject *wanted = PyList_New(0), *forgotten = PyList_New(0);
+    if (wanted == NULL || forgotten == NULL || !read_topics(make, wanted, version, &at, end)
+        || !read_forgotten(forgotten, version, &at, end) || !is_end_of_fetch(version, at, end)) {
         Py_XDECREF(wanted);
+        Py_XDECREF(forgotten);
         return NULL;
     }
-    return Py_BuildValue("iiiiiN", read_int32(numbers), read_int32(numbers + 4),
+    return Py_BuildValue("iiiiiiNN", read_int32(numbers), read_int32(numbers + 4),
                          read_int32(numbers + 8), (int)(int8_t)numbers[12],
-                         session == NULL ? 0 : read_int32(session + 4), wanted);
+                         session == NULL ? 0 : read_int32(session),
+                         session == NULL ? -1 : read_int32(session + 4), wanted, forgotten);
 }
 
 static PyObject *
@@ -1354,7 +1386,8 @@ find_single_fetch(PyTypeObject *make, const uint8_t *data, Py_ssize_t available,
         || !skip_no_tags(&at, end, is_flexible)
         || (numbers = take(&at, end, replica_bytes + 13)) == NULL
         || (version >= FETCH_SESSION
-            && ((session = take(&at, end, 8)) == NULL || read_uint32(session + 4) + 1 > 1))) {
+            && ((session = take(&at, end, 8)) == NULL || read_uint32(session) != 0
+                || read_uint32(session + 4) + 1 > 1))) {
         return NULL;
     }
     numbers += replica_bytes;
@@ -1366,6 +1399,7 @@ find_single_fetch(PyTypeObject *make, const uint8_t *data, Py_ssize_t available,
     if (topic != NULL && read_length(&at, end, is_flexible, 4) == 1) {
         Py_ssize_t place_bytes = at - place + 4; /* with the partition's number */
         if (read_place(&wanted, version, &at, end) && skip_no_tags(&at, end, is_flexible)
+            && (version < FETCH_SESSION || read_length(&at, end, is_flexible, 4) == 0)
             && is_end_of_fetch(version, at, end)) {
             PyObject *facts[] = {
                 PyBytes_FromStringAndSize((const char *)data + 4, end - data - 4),

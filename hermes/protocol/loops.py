@@ -510,11 +510,10 @@ def plain_produce(
 
 def plain_fetch(
     make: type[_R], data: Buffer, position: int, version: int
-) -> tuple[int, int, int, int, int, list[_R]] | None:
+) -> tuple[int, int, int, int, int, int, list[_R], list[tuple[Any, int]]] | None:
     """Read the body of a Fetch request of Kafka's, up to the end of the data, if it is plain.
 
-    It has no tags, forgets no topic, and nothing in it is written in another way than Kafka's
-    clients write it.
+    It has no tags, and nothing in it is written in another way than Kafka's clients write it.
 
     Args:
         make: the type of what says what is wanted of a partition: its topic's name, or from version
@@ -523,7 +522,8 @@ def plain_fetch(
 
     Returns:
         How long to wait, in ms; how many bytes at least and at most; the isolation level; the
-        epoch of the session, 0 where there are none; and of each partition what is wanted.
+        session and its epoch, 0 and -1 where there are none; of each partition what is wanted; and
+        the topics and numbers of those that the session is to forget.
         None where the request isn't plain, or isn't one at all.
     """
     if not (0 <= position <= len(data) and _FETCH_VERSIONS[0] <= version <= _FETCH_VERSIONS[-1]):
@@ -531,19 +531,24 @@ def plain_fetch(
     is_flexible = version >= _FETCH_FLEXIBLE
     parts = _Parts(data, position, len(data), is_flexible)
     wanted: list[_R] = []
+    forgotten: list[tuple[Any, int]] = []
     try:
         if version < _FETCH_NO_REPLICA:
             parts.take(4)
         wait_ms, min_bytes, max_bytes, level = _FETCH.unpack(parts.take(_FETCH.size))
-        epoch = _SESSION.unpack(parts.take(_SESSION.size))[1] if version >= _FETCH_SESSION else 0
+        session, epoch = 0, -1
+        if version >= _FETCH_SESSION:
+            session, epoch = _SESSION.unpack(parts.take(_SESSION.size))
         for _ in range(parts.count()):
             topic = parts.take(16) if version >= _FETCH_BY_ID else parts.text()
             for _ in range(parts.count()):
                 wanted.append(tuple.__new__(make, (topic, *_wanted_of(parts, version))))
                 parts.expect_no_tags()
             parts.expect_no_tags()
-        if version >= _FETCH_SESSION and parts.count():
-            return None
+        for _ in range(parts.count() if version >= _FETCH_SESSION else 0):
+            topic = parts.take(16) if version >= _FETCH_BY_ID else parts.text()
+            forgotten += [(topic, parts.int32()) for _ in range(parts.count())]
+            parts.expect_no_tags()
         if version >= _FETCH_RACK:
             parts.text()
         parts.expect_no_tags()
@@ -551,7 +556,7 @@ def plain_fetch(
         return None
     if parts.position != len(data):
         return None
-    return wait_ms, min_bytes, max_bytes, level, epoch, wanted
+    return wait_ms, min_bytes, max_bytes, level, session, epoch, wanted, forgotten
 
 
 def _wanted_of(parts: "_Parts", version: int) -> tuple[int, int, int, int]:
@@ -585,7 +590,7 @@ def single_fetch(make: type[_R], data: Buffer, position: int, most: int) -> _R |
     except _FaultError:
         return None
     found = plain_fetch(tuple, data[:end], parts.position, version)
-    if found is None or found[4] not in (0, -1) or len(found[5]) != 1:
+    if found is None or found[4] or found[5] not in (0, -1) or len(found[6]) != 1 or found[7]:
         return None
     replica_bytes = 4 if version < _FETCH_NO_REPLICA else 0
     parts.take(replica_bytes + _FETCH.size)
@@ -596,7 +601,7 @@ def single_fetch(make: type[_R], data: Buffer, position: int, most: int) -> _R |
     if topics != 1 or parts.count() != 1:
         return None
     places = bytes(data[start : parts.position + 4])
-    about = version, correlation_id, *found[:4], *found[5][0]
+    about = version, correlation_id, *found[:4], *found[6][0]
     return tuple.__new__(make, (bytes(data[position + 4 : end]), *about, places))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from conformance_consumers import CONSUMER_SCENES
+from conformance_fetches import FETCH_DIFFERENCES, FETCH_SCENES
 from conformance_groups import GROUP_SCENES
 from conformance_replicas import REPLICA_SCENES
 from conformance_security import SECURITY_SCENES
@@ -41,6 +42,7 @@ DIFFERENCES = {
     ("reconfigured", "no such operation"): "Kafka fails internally and has no better error",
     ("paged", "no name"): "Kafka fails internally and has no better error",
     ("others", "an empty transactional id"): "a transactional id is refused as it is",
+    **FETCH_DIFFERENCES,
 }
 
 
@@ -492,6 +494,7 @@ SCENES: dict[str, Callable[[Scene], None]] = (
     }
     | GROUP_SCENES
     | CONSUMER_SCENES
+    | FETCH_SCENES
     | VERSION_SCENES
     | SECURITY_SCENES
     | REPLICA_SCENES

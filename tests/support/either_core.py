@@ -168,7 +168,7 @@ def what_request_it_is(data: Any, position: int, most: int) -> object:
 def what_is_fetched(data: Any, position: int, version: int) -> object:
     """The plain body of a Fetch request of Kafka's at a position."""
     found = core.plain_fetch(_Row, data, position, version)
-    return found and (type(found), [type(each) for each in found[-1]], found)
+    return found and (type(found), [type(each) for each in found[-2]], found)
 
 
 def what_is_fetched_of_one(data: Any, position: int, most: int) -> object:

@@ -42,8 +42,9 @@ _MEANT: Mapping[str, Sequence[Any]] = {
     "permission_type": (2, 3, 3, 1),
 }
 _NOTHING = ((),)
-# Groups have something to share only after some requests of theirs: heartbeats, joins, syncs.
-_MORE_OFTEN = (68, 68, 68, 68, 11, 14, 14)
+# Groups have something to share only after some requests of theirs: heartbeats, joins, syncs. So
+# have fetch sessions.
+_MORE_OFTEN = (68, 68, 68, 68, 11, 14, 14, 1, 1)
 _GROUPS = ("group 1", "group 2", "group 3")
 _NUMBERS = (0, 0, 0, 1, -1, 2, 3, -2, -3, 127, -128, 32767, 2**31 - 1, -(2**31))
 
@@ -128,8 +129,12 @@ def _likely(chance: random.Random, bench: KafkaBench) -> _Likely:
     joins = not found or chance.random() < 0.3
     if not joins:
         group, member_id, instance_id, epoch = chance.choice(found)
+    sessions = [(0, -1), *((each.number, each.epoch) for each in bench.server.fetch_sessions)]
+    session, session_epoch = chance.choice(sessions)
     return {
         **_MEANT,
+        "session_id": (session,),
+        "session_epoch": (*[session_epoch + 1] * 8, 0, -1, session_epoch, 2),
         **dict.fromkeys(("group_id", "group_ids", "groups", "groups_names"), (group,)),
         "key": (group, group, "producer_byte_rate", "consumer_byte_rate"),
         "member_id": (member_id,),

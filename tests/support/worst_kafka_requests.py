@@ -68,6 +68,8 @@ def kafka_kinds() -> list[Kind]:
         Kind("fetch of 60,000 partitions", _fetch(60_000, _WIDE)),
         Kind("waiting fetch of 60,000", _fetch(60_000, _WIDE, wait_ms=300_000)),
         Kind("fetches that nobody reads", far * 50, 50),
+        Kind("300 fetch sessions of 4,000", _session(4000) * 300, 300),
+        Kind("60,000 forgotten partitions", _forgetting()),
         Kind("60,000 offsets by time", _listing()),
         Kind("60,000 epochs", _epochs()),
         Kind("produce to 20,000 unknown topics", _produce("no000000", 20_000)),
@@ -158,6 +160,24 @@ def _fetch(count: int, topic: str, wait_ms: int = 0, part_bytes: int = 100) -> b
         return _request("Fetch", 11, max_wait=wait_ms, min_bytes=least, topics=[named])
 
     return _repeated(encode, count)
+
+
+def _session(count: int) -> bytes:
+    entry = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}
+    named = {"topic": "no000000", "partitions": [entry]}
+
+    def encode(count: int) -> bytes:
+        return _request("Fetch", 11, max_wait=0, session_epoch=0, topics=[named] * count)
+
+    return _repeated(encode, count)
+
+
+def _forgetting() -> bytes:
+    def encode(count: int) -> bytes:
+        named = {"topic": _WIDE, "partitions": [1] * count}
+        return _request("Fetch", 11, max_wait=0, topics=[], forgotten_topics_data=[named])
+
+    return _repeated(encode, 60_000)
 
 
 def _metadata(*, creates: bool) -> bytes:

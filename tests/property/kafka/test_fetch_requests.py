@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafka_bench import encode_request, messages
 
 from hermes.kafka.apis import APIS
-from hermes.kafka.fetch import _fields_of, read_plain
+from hermes.kafka.fetch import fields_of, read_plain
 from hermes.kafka.schemas import Schema, load_schema
 
 FETCH = APIS[1]
@@ -42,7 +42,9 @@ def bodies(draw: st.DrawFn, version: int) -> bytes:
         fields["replica_id"] = draw(int32)
     if version >= 7:
         fields |= {"session_id": draw(int32), "session_epoch": draw(int32)}
-        fields["forgotten_topics_data"] = ()
+        fields["forgotten_topics_data"] = draw(
+            st.lists(forgotten(version, kinds), max_size=2).map(tuple)
+        )
     if version >= 11:
         fields["rack_id"] = draw(st.text(max_size=200))
     frame = encode_request("Fetch", version, client_id="", **fields)
@@ -50,12 +52,21 @@ def bodies(draw: st.DrawFn, version: int) -> bytes:
 
 
 @st.composite
+def names(draw: st.DrawFn, version: int) -> dict[str, Any]:
+    if version >= 13:
+        return {"topic_id": draw(st.uuids() | st.just(UUID(int=0)))}
+    return {"topic": draw(st.text(max_size=3)) * draw(st.sampled_from([1, 70]))}
+
+
+@st.composite
+def forgotten(draw: st.DrawFn, version: int, kinds: Any) -> Any:
+    numbers = draw(st.lists(int32, max_size=3).map(tuple))
+    return kinds.ForgottenTopic(**draw(names(version)), partitions=numbers)
+
+
+@st.composite
 def topics(draw: st.DrawFn, version: int, kinds: Any) -> Any:
-    named = (
-        {"topic_id": draw(st.uuids() | st.just(UUID(int=0)))}
-        if version >= 13
-        else {"topic": draw(st.text(max_size=3)) * draw(st.sampled_from([1, 70]))}
-    )
+    named = draw(names(version))
     parts = []
     for _ in range(draw(st.integers(0, 3))):
         values = {"partition": draw(int32), "fetch_offset": draw(int64)}
@@ -74,7 +85,7 @@ def topics(draw: st.DrawFn, version: int, kinds: Any) -> Any:
 def test_a_plain_request_says_what_its_schema_says(asked: tuple[int, bytes]) -> None:
     version, body = asked
     found = read_plain(body, 0, version)
-    assert found == _fields_of(schema_of(version).read(body, 0), version)
+    assert found == fields_of(schema_of(version).read(body, 0), version)
     assert all(read_plain(body[:end], 0, version) is None for end in range(len(body)))
 
 
@@ -91,4 +102,4 @@ def test_what_is_read_of_a_changed_request_is_what_its_schema_reads(
         changed[place % len(changed)] = byte
     found = read_plain(changed, 0, version)
     if found is not None:
-        assert found == _fields_of(schema_of(version).read(bytes(changed), 0), version)
+        assert found == fields_of(schema_of(version).read(bytes(changed), 0), version)

@@ -21,6 +21,7 @@ ASKED = {
     "socket_receive_buffer",
     "max_expanded_bytes",
     "max_connections",
+    "fetch_session_memory",
     "max_topics",
     "max_partitions",
     "auto_create_topics",

@@ -79,6 +79,7 @@ max_expanded_bytes: 1GiB
 max_connections: 50
 idle_timeout: 1h30m
 request_memory: 16MiB
+fetch_session_memory: 64MiB
 max_topics: 500
 max_partitions: 5000
 max_open_segments: 12
@@ -198,6 +199,7 @@ ready_file: /run/hermes.ready
         max_connections=50,
         idle_timeout_ms=5_400_000,
         request_memory_bytes=16 << 20,
+        fetch_session_memory_bytes=64 << 20,
         max_topics=500,
         max_partitions=5000,
         max_open_segments=12,

@@ -42,6 +42,7 @@ OTHERS: dict[str, Any] = {
     "max_connections": 7,
     "idle_timeout": "1m",
     "request_memory": "8MiB",
+    "fetch_session_memory": "8MiB",
     "max_topics": 70,
     "max_partitions": 700,
     "max_open_segments": 77,

@@ -26,7 +26,8 @@ def test_requests_are_counted_by_their_names(tmp_path: Path) -> None:
     bench.ask("ApiVersions", 0)
     bench.ask("Metadata", 0, topics=())
     bench.ask("Metadata", 0, topics=())
-    counts = {family.name: dict(numbers) for family, numbers in series(bench.dispatcher.kinds)}
+    found = series(bench.dispatcher.kinds, bench.server.fetch_sessions)
+    counts = {family.name: dict(numbers) for family, numbers in found}
     assert counts["hermes_kafka_requests_total"] == {("Metadata",): 2, ("ApiVersions",): 1}
     times = counts["hermes_kafka_request_seconds"]
     assert {name: times[name].count for name in times} == {("Metadata",): 2, ("ApiVersions",): 1}

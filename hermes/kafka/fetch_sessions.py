@@ -1,0 +1,415 @@
+"""Fetch sessions of consumers: partitions that they follow, and needn't name with each request.
+
+A session listens to each partition of which it has nothing to tell; so a request costs what there
+is news of, whatever is followed. Brokers that copy partitions have sessions of their own kind
+(`hermes.kafka.replicas.serving`), which these can't push out.
+
+Which are given up when there is no room is as in Kafka: what nobody uses any more, then what is
+smaller than the session that wants its place, once it has lasted a while.
+
+Source: KIP-227.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from hermes.cluster.cluster_topics import ClusterTopics
+from hermes.cluster.shared import Shared
+from hermes.errors import HermesError
+from hermes.partition.partition import Partition
+from hermes.partition.waiting import WaitingFetches
+from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.server.clients import Client
+
+#: A session of fewer partitions gains nothing; one of more would keep others from their turn.
+LEAST_PARTITIONS: Final = 2
+MOST_PARTITIONS: Final = 4096
+
+#: About what a session takes, and each of its topics beside its name, and partitions, in bytes.
+_SESSION_BYTES: Final = 1024
+_TOPIC_BYTES: Final = 512
+_PARTITION_BYTES: Final = 320
+
+#: Kafka's `min.incremental.fetch.session.eviction.ms`: how long a session lasts at least, and one
+#: that isn't used at most where its place is wanted.
+_KEPT_SECONDS: Final = 120.0
+
+#: How often it is looked for a smaller session, of which there may be very many.
+_LOOK_SECONDS: Final = 1.0
+
+#: How often all partitions are looked at for what none of their changes tells: retention, and a
+#: leader that isn't sure any more of being one.
+_CHECK_SECONDS: Final = 5.0
+
+_LARGEST_NUMBER: Final = 2**31 - 1
+
+
+class Wanted(NamedTuple):
+    """What a request wants of one partition, by Kafka's number.
+
+    `topic` is its name, or the bytes of its id; `epoch` is the leader's that the client knows; -1
+    if it doesn't say.
+    """
+
+    topic: str | bytes
+    number: int
+    offset: int
+    max_bytes: int
+    epoch: int
+
+
+class Read(Protocol):
+    """What was read of a partition: see `hermes.kafka.fetch.Fetched`."""
+
+    @property
+    def code(self) -> Code: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def source(self) -> Partition | None: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class WaitingRequest(Protocol):
+    """A session's request that waits until there is enough to tell."""
+
+    def noticed(self, followed: "Followed") -> None:
+        """A partition has something new, or is gone."""
+
+    def replaced(self) -> None:
+        """Another request of the session has come: nobody wants to hear of this one."""
+
+    def hurry(self) -> None:
+        """Respond with whatever there is."""
+
+
+class Followed:
+    """A partition of a session, and what its consumer was told of it.
+
+    Attributes:
+        source: where the session listens for changes; None while it doesn't.
+        high_watermark, start: as they were told; -1 and None before, and after an error.
+    """
+
+    __slots__ = (
+        "epoch",
+        "high_watermark",
+        "max_bytes",
+        "number",
+        "offset",
+        "session",
+        "source",
+        "start",
+        "topic",
+    )
+
+    is_waiting = True
+
+    def __init__(self, session: "FetchSession", wanted: Wanted) -> None:
+        self.session = session
+        self.source: Partition | None = None
+        self.high_watermark, self.start = -1, -1
+        self.ask(wanted)
+
+    def ask(self, wanted: Wanted) -> None:
+        self.topic, self.number, self.offset, self.max_bytes, self.epoch = wanted
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.topic, self.number, self.offset, self.max_bytes, self.epoch)
+
+    def changed(self, key: int, topic: str, partition: int) -> None:
+        self.session.noticed(self)
+
+    def tell(self, read: Read) -> bool:
+        """Note what the consumer is told, and say whether it must be."""
+        before = self.high_watermark, self.start
+        self.high_watermark, self.start = read.high_watermark, read.start_offset
+        return bool(read.code or read.size_bytes) or before != (self.high_watermark, self.start)
+
+    def knows(self, read: Read) -> bool:
+        """Whether there is nothing to be told, until the partition changes."""
+        told = self.high_watermark, self.start
+        is_at_end = not read.code and self.offset >= read.high_watermark
+        return is_at_end and told == (read.high_watermark, read.start_offset)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether something of what it listens to is otherwise that no change has told."""
+        source = self.source
+        if source is None:
+            return False
+        if source.leadership is not None:
+            try:
+                source.leadership.check()
+            except HermesError:
+                return True
+        return source.log.view.earliest != self.start
+
+
+class FetchSession:
+    """What one consumer follows. Lives in the reactor's thread.
+
+    Attributes:
+        epoch: of its last request.
+        client: whose it is, as it asked last.
+        ready: of which there may be something to tell, in the order in which they are read.
+        waiting: the request that waits.
+        stamp: what topics and rules were when all partitions were looked at.
+        count: of its partitions.
+        size_bytes: about what it holds in memory.
+    """
+
+    def __init__(
+        self, number: int, client: Client, is_by_id: bool, waiting: WaitingFetches, now: float
+    ) -> None:
+        self.number = number
+        self.epoch = 0
+        self.client = client
+        self.is_by_id = is_by_id
+        self.ready: dict[Followed, None] = {}
+        self.waiting: WaitingRequest | None = None
+        self.stamp: object = None
+        self.began_at = self.used_at = self.checked_at = now
+        self.is_over = False
+        self.count, self.size_bytes = 0, _SESSION_BYTES
+        self._topics: dict[str | bytes, dict[int, Followed]] = {}
+        self._listening = waiting
+
+    def take(
+        self, wanted: Iterable[Wanted], forgotten: Iterable[tuple[str | bytes, int]] = ()
+    ) -> None:
+        """Follow what a request names, and what it forgets no more."""
+        for each in wanted:
+            numbers = self._topics.get(each.topic)
+            if numbers is None:
+                numbers = self._topics[each.topic] = {}
+                self.size_bytes += _size_of(each.topic)
+            followed = numbers.get(each.number)
+            if followed is None:
+                followed = numbers[each.number] = Followed(self, each)
+                self.count += 1
+                self.size_bytes += _PARTITION_BYTES
+            else:
+                followed.ask(each)
+            self.ready[followed] = None
+        for topic, number in forgotten:
+            self._forget(topic, number)
+
+    def _forget(self, topic: str | bytes, number: int) -> None:
+        numbers = self._topics.get(topic, {})
+        followed = numbers.pop(number, None)
+        if followed is None:
+            return
+        self.count -= 1
+        self.size_bytes -= _PARTITION_BYTES
+        self.ready.pop(followed, None)
+        self._listen(followed, None)
+        if not numbers:
+            del self._topics[topic]
+            self.size_bytes -= _size_of(topic)
+
+    def tell(self, followed: Followed, read: Read) -> bool:
+        """Note what the consumer is told of a partition, and say whether it must be."""
+        is_news = followed.tell(read)
+        self.watch(followed, read)
+        if read.size_bytes:  # it goes behind those that haven't been read
+            del self.ready[followed]
+            self.ready[followed] = None
+        return is_news
+
+    def watch(self, followed: Followed, read: Read) -> bool:
+        """Listen to a partition from what was read of it on; whether nothing was missed."""
+        source = read.source
+        if source is None or self.is_over:
+            return False
+        self._listen(followed, source)
+        log = source.log
+        is_current = not log.is_closed and log.view.high_watermark == read.high_watermark
+        if is_current and followed.knows(read):
+            self.ready.pop(followed, None)
+        return is_current
+
+    def noticed(self, followed: Followed) -> None:
+        self.ready[followed] = None
+        if self.waiting is None:
+            self._listen(followed, None)  # before it is read, nothing more needs to be heard of it
+        else:
+            self.waiting.noticed(followed)
+
+    def check_all(self, *, for_all: bool) -> None:
+        """Look whether there is something to tell that nobody has told; or read all of them."""
+        for numbers in self._topics.values():
+            for followed in numbers.values():
+                if for_all or followed.has_changed:
+                    self.ready[followed] = None
+
+    def end(self) -> None:
+        self.is_over = True
+        for numbers in self._topics.values():
+            for followed in numbers.values():
+                self._listen(followed, None)
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.hurry()
+
+    def _listen(self, followed: Followed, source: Partition | None) -> None:
+        before = followed.source
+        if before is source:
+            return
+        if before is not None:
+            self._listening.forget(followed, before.key)
+        if source is not None:
+            self._listening.listen(followed, source.key)
+        followed.source = source
+
+
+def _size_of(topic: str | bytes) -> int:
+    return _TOPIC_BYTES + 4 * len(topic)
+
+
+class FetchSessions:
+    """All sessions of consumers. Lives in the reactor's thread.
+
+    Attributes:
+        used_bytes: what they take, about.
+        evicted: how many were given up to make room.
+    """
+
+    def __init__(self, shared: Shared, topics: ClusterTopics) -> None:
+        self._shared = shared
+        self._topics = topics
+        self._sessions: dict[int, FetchSession] = {}  # first who hasn't asked for the longest time
+        self._looked_at = 0.0
+        self.used_bytes = self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._sessions.values())
+
+    @property
+    def partitions(self) -> int:
+        return sum(each.count for each in self)
+
+    def begin(
+        self, client: Client, wanted: Sequence[Wanted], is_by_id: bool
+    ) -> FetchSession | None:
+        """Begin a session; None where there is no room for it, or no use."""
+        if not LEAST_PARTITIONS <= len(wanted) <= MOST_PARTITIONS:
+            return None
+        if not self._has_room(_PARTITION_BYTES * len(wanted), len(wanted)):
+            return None
+        number = 0
+        while not number or number in self._sessions:
+            number = secrets.randbelow(_LARGEST_NUMBER) + 1
+        waiting, now = self._shared.waiting, self._shared.clock.seconds()
+        session = FetchSession(number, client, is_by_id, waiting, now)
+        session.take(wanted)
+        if not self._has_room(session.size_bytes, session.count):
+            return None
+        session.stamp = self._stamp(client)
+        self._sessions[number] = session
+        self.used_bytes += session.size_bytes
+        return session
+
+    def go_on(
+        self,
+        number: int,
+        epoch: int,
+        client: Client,
+        is_by_id: bool,
+        wanted: Sequence[Wanted],
+        forgotten: Sequence[tuple[str | bytes, int]],
+    ) -> FetchSession | None:
+        """Take a session's next request; None where with it nothing is followed any more.
+
+        Raises KafkaError: it isn't one.
+        """
+        session = self._own(number, client)
+        if session is None:
+            raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
+        if epoch != epoch_after(session.epoch):
+            raise KafkaError(Code.INVALID_FETCH_SESSION_EPOCH)
+        if is_by_id != session.is_by_id:
+            raise KafkaError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch, session.client = epoch, client
+        waiting, session.waiting = session.waiting, None
+        if waiting is not None:
+            waiting.replaced()
+        del self._sessions[number]  # behind all others, or nowhere
+        self.used_bytes -= session.size_bytes
+        session.take(wanted, forgotten)
+        if not session.count:
+            session.end()
+            return None
+        if session.count > MOST_PARTITIONS or not self._has_room(session.size_bytes, session.count):
+            session.end()
+            raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
+        self._sessions[number] = session
+        self.used_bytes += session.size_bytes
+        self._check(session)
+        return session
+
+    def end(self, number: int, client: Client) -> None:
+        """End a session of a client's, if it has one of that number."""
+        session = self._own(number, client)
+        if session is not None:
+            self._end(session)
+
+    def _own(self, number: int, client: Client) -> FetchSession | None:
+        session = self._sessions.get(number)
+        is_own = session is not None and session.client.principal == client.principal
+        return session if is_own else None
+
+    def _check(self, session: FetchSession) -> None:
+        now, stamp = self._shared.clock.seconds(), self._stamp(session.client)
+        session.used_at = now
+        is_other = stamp != session.stamp
+        if is_other or now - session.checked_at >= _CHECK_SECONDS:
+            session.stamp, session.checked_at = stamp, now
+            session.check_all(for_all=is_other)
+
+    def _stamp(self, client: Client) -> object:
+        """A value that is equal as long as topics and what a client may read are the same."""
+        return self._topics.revision, self._shared.refusals.stamp(client.principal)
+
+    def _end(self, session: FetchSession) -> None:
+        del self._sessions[session.number]
+        self.used_bytes -= session.size_bytes
+        session.end()
+
+    def _has_room(self, size_bytes: int, count: int) -> bool:
+        limit_bytes = self._shared.config.fetch_session_memory_bytes
+        while self.used_bytes + size_bytes > limit_bytes:
+            dispensable = self._dispensable(count)
+            if dispensable is None:
+                return False
+            self._end(dispensable)
+            self.evicted += 1
+        return True
+
+    def _dispensable(self, count: int) -> FetchSession | None:
+        """A session that another of so many partitions may take the place of."""
+        now = self._shared.clock.seconds()
+        oldest = next(iter(self), None)
+        if oldest is None:
+            return None
+        if oldest.client.has_left or now - oldest.used_at > _KEPT_SECONDS:
+            return oldest
+        if now - self._looked_at < _LOOK_SECONDS:
+            return None
+        self._looked_at = now
+        had_their_time = (each for each in self if now - each.began_at > _KEPT_SECONDS)
+        smallest = min(had_their_time, key=lambda each: each.count, default=None)
+        return smallest if smallest is not None and smallest.count < count else None
+
+
+def epoch_after(epoch: int) -> int:
+    """The epoch of a session's next request: 0 and below mean other things."""
+    return 1 if epoch == _LARGEST_NUMBER else epoch + 1
