@@ -70,7 +70,7 @@ class KafkaTarget:
     def origins(self, *, of_records: bool) -> Origins:
         return KafkaOrigins(self._cluster)
 
-    def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
+    def is_exact(self, topic: str, targets: Iterable[BrokerPartition]) -> bool:
         return False
 
     def positions(self, topic: str) -> dict[BrokerPartition, dict[str, int]]:

@@ -224,7 +224,7 @@ class Planner:
         targets = queries.targets(claim)
         name = source_name(source.cluster_id(), claim.topic, *claim.partition)
         route = make_route(self._config.partitioning, queries.index(claim), name)
-        if not self._target.is_exact(targets):
+        if not self._target.is_exact(topic, targets):
             if not source.keeps_offsets:
                 raise ConfigError(
                     "sources",

@@ -15,9 +15,9 @@ from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.cluster_id import cluster_id, id_of_addresses
 from hermes.coordination.cluster_view import (
     NodeFaults,
+    leaders_of,
     read_brokers,
     read_partition_counts,
-    read_partitions,
 )
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.origins import TreeOrigins
@@ -28,6 +28,7 @@ from hermes.errors import (
     ConfigError,
     HermesError,
     NotAuthenticatedError,
+    NotLeaderError,
     UnknownTopicError,
 )
 from hermes.mirror.figures import Problems
@@ -72,6 +73,8 @@ class TargetCluster:
         self._known: dict[int, _Broker] = {}
         # Partitions stay known while their broker is away, so that what goes to them waits.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
+        # Of those of Kafka's format: the broker that leads them, -1 for nobody.
+        self._leaders: dict[tuple[str, BrokerPartition], int] = {}
 
     def addresses(self) -> list[tuple[str, int]]:
         """Of the brokers that were seen so far."""
@@ -142,14 +145,24 @@ class TargetCluster:
 
     def _numbers(self, topic: str, brokers: Iterable[int]) -> set[BrokerPartition]:
         if self.session is not None:
-            known = read_partitions(self.session, topic, self._faults.note)
-        else:
-            known = {}
-            for broker_id in brokers:
-                metadata = self._known[broker_id].consumer.metadata()
-                counts = {each.topic: each.partition_count for each in metadata.topics}
-                known[broker_id] = range(counts.get(topic, 0))
-        return {BrokerPartition(b, n) for b, numbers in known.items() for n in numbers}
+            led = leaders_of(self.session, topic, self._faults.note)
+            self._leaders |= {(topic, each): leader for each, leader in led.items()}
+            return set(led)
+        found = set()
+        for broker_id in brokers:
+            metadata = self._known[broker_id].consumer.metadata()
+            counts = {each.topic: each.partition_count for each in metadata.topics}
+            found |= {BrokerPartition(broker_id, n) for n in range(counts.get(topic, 0))}
+        return found
+
+    def _leader(self, topic: str, target: BrokerPartition) -> "_Broker":
+        """Raises NotLeaderError: nobody leads it at the moment."""
+        leader = self._leaders.get((topic, target), target.broker_id)
+        if leader not in self._known:
+            raise NotLeaderError(
+                f"nobody leads partition {target} of topic {topic!r} of the target"
+            )
+        return self._known[leader]
 
     def origins(self, *, of_records: bool) -> Origins | None:
         """Where its topics come from, of one format; None where nobody can keep that."""
@@ -169,22 +182,27 @@ class TargetCluster:
             self._kafka = kafka_cluster_of(self.session, security, self._faults.note)
         return self._kafka
 
-    def is_exact(self, targets: Iterable[BrokerPartition]) -> bool:
-        return all(
-            self._known[number].mirrored.is_supported()
-            for number in {each.broker_id for each in targets}
-        )
+    def is_exact(self, topic: str, targets: Iterable[BrokerPartition]) -> bool:
+        leaders = {self._leader(topic, each) for each in targets}
+        return all(each.mirrored.is_supported() for each in leaders)
 
     def positions(self, topic: str) -> dict[BrokerPartition, dict[str, int]]:
         """Up to where each partition of a topic has each source, on disk."""
         found: dict[BrokerPartition, dict[str, int]] = {}
-        for number in {each.broker_id for each in self._partitions.get(topic, ())}:
+        by_leader: dict[_Broker, list[BrokerPartition]] = {}
+        for target in self._partitions.get(topic, ()):
+            by_leader.setdefault(self._leader(topic, target), []).append(target)
+        for broker, led in by_leader.items():
             try:
-                answer = self._known[number].mirrored.positions(topic)
+                answer = broker.mirrored.positions(topic)
+                told = {each.partition: each.positions for each in answer}
+                for target in led:
+                    if target.partition not in told and (topic, target) in self._leaders:
+                        # Nothing was written to it; or others lead it, which is an error.
+                        broker.mirrored.positions(topic, target.partition)
             except UnknownTopicError:
                 continue
-            for each in answer:
-                found[BrokerPartition(number, each.partition)] = each.positions
+            found |= {each: told[each.partition] for each in led if each.partition in told}
         return found
 
     def open(self, sets: Sequence[tuple[BrokerPartition, MirroredSet]]) -> dict[int, HermesError]:
@@ -193,14 +211,14 @@ class TargetCluster:
         Returns what went wrong, by the place of the set.
         """
         failed: dict[int, HermesError] = {}
-        by_broker: dict[int, list[int]] = {}
-        for place, (target, _) in enumerate(sets):
-            by_broker.setdefault(target.broker_id, []).append(place)
-        for number, places in by_broker.items():
+        by_leader: dict[_Broker, list[int]] = {}
+        for place, (target, each) in enumerate(sets):
+            by_leader.setdefault(self._leader(each.topic, target), []).append(place)
+        for broker, places in by_leader.items():
             for first in range(0, len(places), MAX_MIRRORED_SETS):
                 some = places[first : first + MAX_MIRRORED_SETS]
                 try:
-                    outcomes = self._known[number].mirrored.send([sets[n][1] for n in some])
+                    outcomes = broker.mirrored.send([sets[n][1] for n in some])
                 except HermesError as error:
                     failed.update(dict.fromkeys(some, error))
                     continue
@@ -211,7 +229,12 @@ class TargetCluster:
     def send(self, entries: Iterable[TargetAppend]) -> None:
         """Have entries sent, in this order; their claims get the outcomes."""
         for entry in entries:
-            self._known[entry.target.broker_id].sender.put(entry)
+            try:
+                leader = self._leader(entry.topic, entry.target)
+            except NotLeaderError as error:
+                entry.claim.restart(entry.epoch, error)
+            else:
+                leader.sender.put(entry)
 
     def close(self) -> None:
         for broker in self._known.values():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hermes.config import BrokerConfig
-from hermes.errors import InvalidTransactionStateError, WrongFormatError
+from hermes.errors import InvalidTransactionStateError
 from hermes.partition.flushing import FlushScheduler
 from hermes.partition.leadership import NOBODYS, Leadership, is_led
 from hermes.partition.waiting import key_of
@@ -169,11 +169,6 @@ class Partition:
         """
         if self.leadership is not None:
             self.leadership.check_append()
-            if span is not None:
-                raise WrongFormatError(
-                    f"{self.log.name} has several copies, and can't be mirrored to yet: what its "
-                    "source's positions are isn't copied; give the topic one replica"
-                )
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
         done = check_and_append(

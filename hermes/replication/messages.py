@@ -40,6 +40,7 @@ class ReplicaFetch(NamedTuple):
         last_epoch: that of its last batch; -1 where it has none.
         high_watermark: what it knows to be committed.
         token: by which it knows the answer.
+        wants_sources: whether it has nothing yet, and so not where the log has mirrors' sources.
     """
 
     broker_id: int
@@ -49,6 +50,7 @@ class ReplicaFetch(NamedTuple):
     last_epoch: int
     high_watermark: int
     token: int
+    wants_sources: bool = False
 
 
 class Refused(NamedTuple):

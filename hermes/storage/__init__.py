@@ -49,7 +49,7 @@ from hermes.storage.recovery import RecoveryReport, scan
 from hermes.storage.retention import AppendAges, apply_retention
 from hermes.storage.segment import FlushedEnd, HighWatermark, parse_segment_name, segment_name
 from hermes.storage.settings import LogSettings
-from hermes.storage.source_spans import SourceRange
+from hermes.storage.source_spans import SourceRange, ToldSources
 from hermes.storage.topic_entries import TopicEntries
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "OpenReport",
     "RecoveryReport",
     "SourceRange",
+    "ToldSources",
     "TopicEntries",
     "apply_retention",
     "parse_partition_directory",

@@ -112,7 +112,9 @@ class Log:
         self.exchange = LogExchange(self.state)
         self._opening = LogOpening(self.state, self.sidecar, self.exchange)
         self._deletion = LogDeletion(self.state, self.sidecar)
-        self.replica = LogReplica(self.state, self.sidecar, self._opening, self._deletion)
+        self.replica = LogReplica(
+            self.state, self.sidecar, self.sources, self._opening, self._deletion
+        )
 
     def __repr__(self) -> str:
         return f"<Log {self.name}>"

@@ -14,11 +14,13 @@ from hermes.storage.files import Buffer, storage_error
 from hermes.storage.log_deletion import LogDeletion
 from hermes.storage.log_flush import flush
 from hermes.storage.log_opening import LogOpening
+from hermes.storage.log_sources import LogSources
 from hermes.storage.log_state import LogState
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
 from hermes.storage.sidecar import FormatSidecar
+from hermes.storage.source_spans import ToldSources
 
 
 class LogReplica:
@@ -26,11 +28,13 @@ class LogReplica:
         self,
         state: LogState,
         sidecar: FormatSidecar,
+        sources: LogSources,
         opening: LogOpening,
         deletion: LogDeletion,
     ) -> None:
         self._state = state
         self._sidecar = sidecar
+        self._sources = sources
         self._opening = opening
         self._deletion = deletion
         self._reader = LogReader(state.files, state.descriptors, state.format)
@@ -119,7 +123,11 @@ class LogReplica:
             self._sidecar.begin_epoch(epoch, self._state.tail.end)
 
     def append_placed(
-        self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int
+        self,
+        buffers: Sequence[Buffer],
+        headers: Sequence[BatchHeader],
+        now_ms: int,
+        told: ToldSources | None = None,
     ) -> None:
         """Append batches where they lie in the other log: their offsets and epochs stay.
 
@@ -128,6 +136,7 @@ class LogReplica:
         Args:
             buffers: the bytes of whole batches that were checked, in order. Not kept.
             headers: the batches', at least one.
+            told: what they stand for, up to their end at least.
 
         Raises:
             StorageError: they don't follow what the log has; or as for `Log.append`.
@@ -135,7 +144,7 @@ class LogReplica:
         self._check_format()
         state = self._state
         with state.lock:
-            end = self._check_order(headers)
+            start, end = state.tail.end, self._check_order(headers)
             state.tail.skip_to(headers[0].base_offset)
             state.prepare(now_ms)
             tail = state.tail
@@ -144,11 +153,20 @@ class LogReplica:
                 (each.size_bytes, each.last_offset, each.max_timestamp_ms) for each in headers
             ]
             state.last_append_ms = now_ms
-            try:
+            with self._sources.placing(told, start, end):
                 tail.append(buffers, size_bytes, end - tail.end, now_ms, batches)
-            except OSError as error:
-                raise state.undo_append(error) from error
             self._sidecar.placed(headers, now_ms)
+
+    def note_sources(self, told: ToldSources, now_ms: int) -> None:
+        """Take over up to where the other log has its sources; the next flush has it on disk.
+
+        Raises StorageError: as `append_placed`.
+        """
+        state = self._state
+        with state.lock:
+            state.prepare(now_ms)
+            with self._sources.placing(told, state.tail.end, state.tail.end):
+                pass
 
     def _check_order(self, headers: Sequence[BatchHeader]) -> int:
         """Under the lock: refuse batches that don't follow; where they end."""

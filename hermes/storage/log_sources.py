@@ -5,8 +5,8 @@ written down there before its bytes are appended, both in one hold of the log's 
 (`hermes.storage.log_state`).
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from hermes.errors import LogOfflineError, StorageError
 from hermes.protocol import SourcePosition, SourceSpan
@@ -16,7 +16,7 @@ from hermes.storage.log_state import LogState
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.sidecar import Sidecar
 from hermes.storage.source_positions import DAMAGED_NAME, SourcePositions
-from hermes.storage.source_spans import SourceRange
+from hermes.storage.source_spans import SourceRange, ToldSources
 
 
 class SourcesSidecar(Sidecar):
@@ -77,7 +77,7 @@ class SourcesSidecar(Sidecar):
     def flushed(self, lock: AbstractContextManager[object], view_of: Callable[[], LogView]) -> None:
         if self.positions is not None:
             view = view_of()
-            self.positions.tidy(lock, view.earliest, view.flushed_end)
+            self.positions.tidy(lock, view.earliest, view.high_watermark)
 
     def close(self, end: int) -> None:
         if self.positions is not None:
@@ -210,18 +210,80 @@ class LogSources:
                 sources.move(wanted)
                 return None
             state.prepare(now_ms)
-            flushed, mark = state.view.flushed_end, sources.mark()
+            # What isn't committed may be cut: no span is made coarser there.
+            committed, mark = state.view.high_watermark, sources.mark()
             try:
-                span = sources.write(wanted, tail.end, tail.end + counted, flushed)
+                span = sources.write(wanted, tail.end, tail.end + counted, committed)
                 state.last_append_ms = now_ms
                 tail.append(buffers, byte_count, message_count, now_ms, batches)
             except OSError as error:
-                # The bytes go first: without the record they would be anybody's.
-                failure = state.undo_append(error)
-                try:
-                    sources.cancel(mark)
-                except OSError:
-                    state.go_offline(str(failure))
-                raise failure from error
-            sources.spans.note(span, flushed)
+                raise self._undo(error, mark) from error
+            sources.spans.note(span, committed)
             return span.log_begin
+
+    def _undo(self, error: OSError, mark: tuple[int, int, int]) -> StorageError:
+        """Under the lock: take an append back, with its record; say what to raise."""
+        # The bytes go first: without the record they would be anybody's.
+        failure = self._state.undo_append(error)
+        sources = self._sidecar.positions
+        try:
+            if sources is not None:
+                sources.cancel(mark)
+        except OSError:
+            self._state.go_offline(str(failure))
+        return failure
+
+    # -- other copies -----------------------------------------------------------------------------
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its file is, so that it isn't known what of sources is here."""
+        return bool(self._sidecar.set_aside)
+
+    def told(self, offset: int, limit: int, *, with_positions: bool) -> ToldSources | None:
+        """What goes to another copy with batches from an offset on; None if there are no sources.
+
+        Args:
+            limit: about how many spans at most.
+            with_positions: whether that copy has nothing before the offset.
+        """
+        with self._state.lock:
+            if self._sidecar.positions is None:
+                return None
+            known, until = self._sidecar.positions.spans, self._state.tail.end
+            spans = known.reaching(offset, limit + 1)
+            if len(spans) > limit:
+                until = spans.pop().log_begin
+            positions = known.positions_at(offset) if with_positions else []
+            numbers = range(len(positions)) if positions else {each.number for each in spans}
+            told = [
+                SourcePosition(each, positions[each] if positions else -1, known.names[each])
+                for each in sorted(numbers)
+            ]
+            return ToldSources(told, spans, until)
+
+    @contextmanager
+    def placing(self, told: ToldSources | None, start: int, end: int) -> Iterator[None]:
+        """Under the log's lock, prepared: write down what another copy tells, and note it after.
+
+        Raises StorageError: as for `append_range`; nothing is there of either.
+        """
+        sources, state = self._sidecar.positions, self._state
+        spans: list[SourceSpan] = []
+        mark = (0, 0, 0) if sources is None else sources.mark()
+        try:
+            if told is not None and (told.positions or told.spans):
+                if sources is None or not sources.takes_ranges:
+                    raise StorageError(f"{state.name} is not ready for ranges of sources yet")
+                spans = [
+                    span._replace(number=sources.number(name))
+                    for name, span in told.up_to(start, end)
+                ]
+                if spans:
+                    sources.write_spans(spans, state.view.high_watermark)
+            yield
+        except OSError as error:
+            raise self._undo(error, mark) from error
+        if sources is not None:
+            for span in spans:
+                sources.spans.note(span, state.view.high_watermark)

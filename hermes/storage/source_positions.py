@@ -249,12 +249,18 @@ class SourcePositions:
         `cancel` it.
         """
         _, begin, end, flags = wanted
-        number = self._number(wanted)
+        number = self.number(wanted.source)
         span = SourceSpan(number, flags & SourceFlags.VERBATIM, begin, end, log_begin, log_end)
-        self._write(self._names(number + 1) + encode_record(Copied(span, flushed)))
-        self._named = max(self._named, number + 1)
-        self._accounted = max(self._accounted, log_end)
+        self.write_spans((span,), flushed)
         return span
+
+    def write_spans(self, spans: Sequence[SourceSpan], flushed: int) -> None:
+        """The same of spans that lie elsewhere, of sources that have numbers; at least one."""
+        named = max(each.number for each in spans) + 1
+        records = [encode_record(Copied(each, flushed)) for each in spans]
+        self._write(b"".join((self._names(named), *records)))
+        self._named = max(self._named, named)
+        self._accounted = max(self._accounted, *(each.log_end for each in spans))
 
     def move(self, wanted: SourceRange) -> None:
         """Move a position over a range of which nothing is appended.
@@ -262,13 +268,13 @@ class SourcePositions:
         The next flush writes that down, and so does a clean stop: nothing is lost with it but time,
         and a partition may get nothing else for days.
         """
-        number = self._number(wanted)
+        number = self.number(wanted.source)
         self.spans.positions[number] = wanted.end
         self._moved.add(number)
 
-    def _number(self, wanted: SourceRange) -> int:
-        number = self.spans.number(wanted.source)
-        return self.spans.add(wanted.source) if number is None else number
+    def number(self, source: str) -> int:
+        number = self.spans.number(source)
+        return self.spans.add(source) if number is None else number
 
     def _names(self, end: int) -> bytes:
         if end <= self._named:

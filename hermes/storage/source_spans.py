@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hermes.errors import InvalidSourceError, SourceGapError, SourceOverlapError
-from hermes.protocol import MAX_SOURCE_BYTES, SourceFlags, SourceSpan
+from hermes.protocol import MAX_SOURCE_BYTES, SourceFlags, SourcePosition, SourceSpan
 from hermes.quoting import quoted
 
 #: How many sources one log can have: each may have a name of half a KiB.
@@ -44,6 +44,37 @@ class SourceRange(NamedTuple):
     begin: int
     end: int
     flags: int
+
+
+class ToldSources(NamedTuple):
+    """What another copy of a log is told of sources, with what it gets from an offset on.
+
+    Attributes:
+        positions: of all that `spans` are of, those when the log ended there; -1: as it knows them.
+        spans: those from there on, the first ones.
+        until: where spans may begin that aren't told.
+    """
+
+    positions: Sequence[SourcePosition]
+    spans: Sequence[SourceSpan]
+    until: int
+
+    def up_to(self, start: int, end: int) -> Iterator[tuple[str, SourceSpan]]:
+        """What of it is about a range of the log, which begins where this was told from."""
+        names = {each.number: each.source for each in self.positions}
+        for number, position, name in self.positions:
+            if position >= 0:
+                yield name, SourceSpan(number, 0, position, position, start, start)
+        for span in self.spans:
+            if span.log_begin < end:
+                yield names[span.number], cut_span(span, end)
+
+
+def cut_span(span: SourceSpan, end: int) -> SourceSpan:
+    """A span up to an offset of the log, where it can be cut."""
+    if span.flags & SourceFlags.VERBATIM and span.log_end > end:
+        return span._replace(source_end=span.source_end - (span.log_end - end), log_end=end)
+    return span
 
 
 class SourceSpans:
@@ -169,10 +200,34 @@ class SourceSpans:
 
     def spans(self, first: int = 0, limit: int = _LARGEST_OFFSET) -> Iterator[SourceSpan]:
         """The spans that begin at an offset of the log or later, in their order."""
-        spans, count = self._spans, len(self)
-        index = bisect_left(range(count), first, key=lambda n: spans[n * _FIELDS + _LOG_BEGIN])
+        count = len(self)
+        index = bisect_left(range(count), first, key=self._log_begin)
         for n in range(index, min(index + limit, count)):
             yield self._span(n)
+
+    def _log_begin(self, index: int) -> int:
+        return self._spans[index * _FIELDS + _LOG_BEGIN]
+
+    def reaching(self, first: int, limit: int = _LARGEST_OFFSET) -> list[SourceSpan]:
+        """The same, and before them the verbatim one that lies around the offset, from there on."""
+        found = list(self.spans(first, limit))
+        index = bisect_left(range(len(self)), first, key=self._log_begin)
+        if index:
+            before = self._span(index - 1)
+            if before.flags & SourceFlags.VERBATIM and before.log_end > first:
+                begin = before.source_begin + first - before.log_begin
+                found.insert(0, before._replace(source_begin=begin, log_begin=first))
+        return found
+
+    def positions_at(self, offset: int) -> list[int]:
+        """The positions when the log ended at an offset, as far as spans tell.
+
+        What lies before a span of the same source was done by then.
+        """
+        positions = self.positions[:]
+        for span in reversed(self.reaching(offset)):
+            positions[span.number] = span.source_begin
+        return positions
 
     def drop_before(self, offset: int) -> None:
         """Forget spans of what was deleted. The positions stay."""

@@ -14,10 +14,18 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
 
 from hermes.cluster.shared import Shared
-from hermes.errors import HermesError, InvalidMessageError, MessageTooLargeError, StorageError
+from hermes.errors import (
+    HermesError,
+    InvalidMessageError,
+    InvalidSourceError,
+    MessageTooLargeError,
+    NotLeaderError,
+    StorageError,
+)
 from hermes.partition.partition import Partition
 from hermes.protocol import (
     ALL_PARTITIONS,
+    Acks,
     ClusterIdRequest,
     ErrorCode,
     MirroredEntry,
@@ -80,7 +88,8 @@ class Mirroring:
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         began = self._scheduler.now()
         deleted = self._topics.deletion(each.topic for each in request.sets)
-        append = partial(self._judge_and_append, request.sets, client)
+        needs_all = request.acks == Acks.FLUSHED
+        append = partial(self._judge_and_append, request.sets, client, needs_all)
         produces = self._produces
         appended = append() if deleted is None else produces.after_deletion(deleted, append)
         if isinstance(appended, Deferred):
@@ -105,10 +114,12 @@ class Mirroring:
             return response
         return DeferredResponse(response, ordered=False)  # only the flush is awaited
 
-    def _judge_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:
+    def _judge_and_append(
+        self, sets: Sequence[MirroredSet], client: Client, needs_all: bool
+    ) -> Any:
         """Append what the client may produce, and refuse the rest; in order, or a Deferred."""
         if not self._shared.refusals.is_on:
-            return self._begin_and_append(sets, client)
+            return self._begin_and_append(sets, client, needs_all)
 
         def append(errors: Sequence[HermesError | None]) -> Any:
             def join(
@@ -123,11 +134,13 @@ class Mirroring:
                 ]
 
             some = [each for each, error in zip(sets, errors, strict=True) if error is None]
-            return then(self._begin_and_append(some, client), join)
+            return then(self._begin_and_append(some, client, needs_all), join)
 
         return then(self._produces.judge([each.topic for each in sets], client), append)
 
-    def _begin_and_append(self, sets: Sequence[MirroredSet], client: Client) -> Any:
+    def _begin_and_append(
+        self, sets: Sequence[MirroredSet], client: Client, needs_all: bool
+    ) -> Any:
         """Get the logs ready, check the sets, and append; what became of each, or a Deferred."""
 
         def begin(logs: Sequence[Log | None]) -> "_Refused | Deferred[_Refused]":
@@ -141,9 +154,8 @@ class Mirroring:
 
         def append(refused: _Refused, checks: Sequence[CheckResult]) -> Any:
             entries = list(zip(sets, checks, strict=True))
-            return cooperatively(
-                self._scheduler, entries, partial(self._append_entry, client, refused)
-            )
+            append_entry = partial(self._append_entry, client, needs_all, refused)
+            return cooperatively(self._scheduler, entries, append_entry)
 
         find = partial(self._find, client)
         return then(then(cooperatively(self._scheduler, sets, find), begin), check)
@@ -179,13 +191,19 @@ class Mirroring:
             return None
 
     def _append_entry(
-        self, client: Client, refused: _Refused, pair: tuple[MirroredSet, CheckResult]
+        self,
+        client: Client,
+        needs_all: bool,
+        refused: _Refused,
+        pair: tuple[MirroredSet, CheckResult],
     ) -> AppendedEntry[MirroredEntry]:
         wanted, check = pair
         log = None
         try:
             partition = self._partition(wanted, client)
             log = partition.log
+            if needs_all and partition.leadership is not None:
+                partition.leadership.check_enough()
             if log in refused and not log.sources.takes_ranges:
                 raise refused[log]
             offset = _append(partition, wanted, check)
@@ -210,7 +228,7 @@ class Mirroring:
     # -- positions ------------------------------------------------------------------------------
 
     def positions(self, request: SourcePositionsRequest) -> Outcome:
-        """Tell positions, or spans, once what they are about is on disk."""
+        """Tell positions, or spans, once what they are about is committed."""
         try:
             logs = self._logs(request)
             for log in logs:
@@ -219,22 +237,35 @@ class Mirroring:
             return encode_error_response(code_for(error))
         answer = _spans(logs, request.first) if request.with_spans else _positions(logs, request)
         told = {each.partition for each in answer.partitions}
-        flushed = [
-            self._shared.flusher.flush_now(log, urgent=False)
-            for log in logs
-            if log.partition in told and log.sources.has_any
+        committed = [
+            self._committed(log) for log in logs if log.partition in told and log.sources.has_any
         ]
         return cancellable(
-            gatherResults(flushed, consumeErrors=True).addCallbacks(
+            gatherResults(committed, consumeErrors=True).addCallbacks(
                 lambda _: encode_source_positions_response(answer),
                 lambda failure: encode_error_response(ErrorCode.STORAGE_UNAVAILABLE),
             )
         )
 
+    def _committed(self, log: Log) -> "Deferred[None]":
+        committed: Deferred[None] = Deferred()
+
+        def notify(error: StorageError | None) -> None:
+            if error is None:
+                committed.callback(None)
+            else:
+                committed.errback(error)
+
+        self._shared.flusher.when_committed(log, notify, urgent=False)
+        return committed
+
     def _logs(self, request: SourcePositionsRequest) -> list[Log]:
+        """Those asked for that this broker leads; NotLeaderError for one that it doesn't."""
         self._topics.check_exists(request.topic)
         if request.partition != ALL_PARTITIONS:
             log = self._topics.for_fetch(request.topic, request.partition)
+            if log is not None and not self._shared.partitions.led([log]):
+                raise NotLeaderError(f"{log.name} isn't led here, or not for certain")
             return [] if log is None else [log]
         first = request.first >> _NUMBER_BITS
         logs = self._shared.partitions.led(self._topics.partitions(request.topic))
@@ -262,6 +293,9 @@ def _append(partition: Partition, wanted: MirroredSet, check: Any) -> int | None
     flags = wanted.flags & ~int(SourceFlags.RECORDS)
     span = SourceRange(wanted.source, wanted.source_begin, wanted.source_end, flags)
     if isinstance(check, BatchCheck):
+        if len(check.headers) > 1 and not flags & SourceFlags.VERBATIM:
+            # Other copies get them one by one: none of them would tell where it ends.
+            raise InvalidSourceError("a set of several batches, but not the source's own offsets")
         done = partition.append_batches(check.headers, wanted.message_set, check.rules, span=span)
         return None if done.is_duplicate else done.base_offset
     if not isinstance(check, SetCheck):

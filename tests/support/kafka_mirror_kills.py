@@ -3,9 +3,10 @@
 An idempotent producer fills the source. Each kill comes when the target holds a certain part of all
 that will be sent. In the end each partition of the target must hold the records of the source's, in
 order: a Hermes that keeps positions of sources each once; any other some of them several times, but
-then each time all that followed.
+then each time all that followed. Of a Hermes whose brokers keep copies the leader is killed.
 """
 
+import itertools
 import random
 import threading
 from collections import Counter
@@ -18,9 +19,10 @@ from kafka_4 import KafkaProcess
 from kafka_mirrors import Copied, create, ends, records
 from mirror_clusters import Clusters, eventually
 from mirror_kills import kill_in_turn
+from replicated_cluster import ReplicatedCluster
 from server_process import free_port
 
-__all__ = ["KafkaMirrorKills"]
+__all__ = ["KafkaMirrorKills", "Leaders"]
 
 _TOPIC = "numbers"
 _PARTITIONS = 2
@@ -36,10 +38,11 @@ class KafkaMirrorKills:
 
     Args:
         clusters: makes what is needed.
-        source, target: `hermes` or `kafka`.
+        source, target: `hermes` or `kafka`; the target also `copies`.
         messages: how many are sent.
         kills: how many kills there are.
         seed: of what is killed, and when.
+        copies: the target, where its brokers keep copies.
 
     Attributes:
         deeds: how often each was killed.
@@ -52,6 +55,7 @@ class KafkaMirrorKills:
     messages: int
     kills: int
     seed: int
+    copies: ReplicatedCluster | None = None
     deeds: Counter[str] = field(default_factory=Counter)
     repeated: int = 0
 
@@ -71,6 +75,9 @@ class KafkaMirrorKills:
             }
         )
         victims = {"mirror": mirror, "target": target, "source": source}
+        if self.copies is not None:
+            # Who begins anew knows no more than the new leader says.
+            victims["mirror and target"] = _Both(mirror, target)
         producer = _Numbers(source_address, self.messages)
         producer.start()
         try:
@@ -90,6 +97,10 @@ class KafkaMirrorKills:
 
     def _cluster(self, name: str, kind: str) -> tuple[Any, str, dict[str, Any]]:
         """A cluster, its Kafka listener's address, and what a mirror knows it by as its target."""
+        if kind == "copies":
+            assert self.copies is not None
+            leaders = Leaders(self.copies, _TOPIC, _PARTITIONS)
+            return leaders, self.copies.bootstrap, {"zookeeper": self.copies.coordination}
         if kind == "kafka":
             kafka = self.clusters.started(KafkaProcess(self.clusters.directory / name))
             return kafka, kafka.address, {"kafka": [kafka.address]}
@@ -109,10 +120,47 @@ class KafkaMirrorKills:
             "not everything arrived",
         )
         for there, each in zip(records(target, _TOPIC, _PARTITIONS), sent, strict=True):
-            if self.target == "hermes":
+            if self.target != "kafka":
                 assert there == each, "more than there was to mirror, or less, or in another order"
             else:
                 self.repeated += _repeats(there, each)
+
+
+class Leaders:
+    """Whoever leads one partition after the other, as something to kill."""
+
+    def __init__(self, cluster: ReplicatedCluster, topic: str, partitions: int) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partitions = itertools.cycle(range(partitions))
+        self._killed = -1
+
+    def kill(self) -> None:
+        """Kill a leader, and wait until another one leads."""
+        partition = next(self._partitions)
+        self._killed = self._cluster.leader(self._topic, partition)
+        self._cluster.kill(self._killed)
+        self._cluster.leader(self._topic, partition, but=self._killed)
+
+    def start(self) -> None:
+        """Start it again, and wait until it has all."""
+        self._cluster.start(self._killed)
+        self._cluster.wait_until_in_sync(self._topic, len(self._cluster.copies(self._topic)))
+
+
+class _Both:
+    """Two things that are killed and started one after the other."""
+
+    def __init__(self, one: Any, other: Any) -> None:
+        self._two = one, other
+
+    def kill(self) -> None:
+        for each in self._two:
+            each.kill()
+
+    def start(self) -> None:
+        for each in self._two:
+            each.start()
 
 
 def _repeats(there: Sequence[Copied], sent: Sequence[Copied]) -> int:

@@ -180,7 +180,9 @@ class Copy:
             )
         elif isinstance(command, Fetch):
             self._followed = self.replica.following
-            self._around.ask(self, command.to, command.fetch)
+            wants_sources = self.follower.wants_sources
+            fetch = command.fetch._replace(wants_sources=wants_sources)
+            self._around.ask(self, command.to, fetch)
         else:
             self._around.change(self, command)
 

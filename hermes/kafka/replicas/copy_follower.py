@@ -7,6 +7,7 @@ from typing import Any, Final
 from twisted.python.failure import Failure
 
 from hermes.errors import (
+    CorruptLogError,
     DiskFullError,
     InvalidBatchError,
     LogOfflineError,
@@ -23,6 +24,7 @@ from hermes.replication.following import (
     check_batches,
 )
 from hermes.replication.messages import Answer
+from hermes.storage import ToldSources
 
 #: After how long a copy whose disk had no room tries again.
 _ROOM_SECONDS: Final = 5.0
@@ -49,9 +51,22 @@ class CopyFollower:
         self._writing: Following | None = None
         self.is_full = False
         self.told_watermark = self._told_start = 0
+        self._has_sources = False
         self._is_flushing = False
 
-    def answered(self, token: int, answer: Answer, data: memoryview | bytes) -> None:
+    @property
+    def wants_sources(self) -> bool:
+        """Whether the log has nothing, and so isn't known to be without mirrors' sources."""
+        log = self._copy.log
+        return log.earliest == log.end_offset and not self._has_sources
+
+    def answered(
+        self,
+        token: int,
+        answer: Answer,
+        data: memoryview | bytes,
+        sources: ToldSources | None = None,
+    ) -> None:
         """A fetch was answered."""
         copy = self._copy
         replica, log = copy.replica, copy.log
@@ -60,7 +75,14 @@ class CopyFollower:
             return
         command = replica.answered(token, answer, copy.ends(), log.replica)
         if isinstance(command, Append):
-            self._append(command, known, data)
+            self._writing = known
+            if sources is None or log.sources.takes_ranges:
+                self._append(command, known, data, sources)
+            else:
+                begun = self._in_thread(log.sources.begin)
+                begun.addCallbacks(
+                    lambda _: self._append(command, known, data, sources), self._not_begun
+                )
         elif isinstance(command, Cut | Restart):
             counts = self._around.counts
             counts.cuts += 1
@@ -91,19 +113,35 @@ class CopyFollower:
     def forget(self) -> None:
         """The log is to be another one: what the leader said isn't of that."""
         self.told_watermark = self._told_start = 0
+        self._has_sources = False
 
     # -- appending --------------------------------------------------------------------------------
 
-    def _append(self, command: Append, known: Following, data: memoryview | bytes) -> None:
+    def _append(
+        self,
+        command: Append,
+        known: Following,
+        data: memoryview | bytes,
+        sources: ToldSources | None,
+    ) -> None:
         copy, around = self._copy, self._around
-        log, self._writing = copy.log, known
+        if self._writing is not known or copy.replica.following is not known or copy.is_gone:
+            if self._writing is known:
+                self._writing = None  # another epoch began meanwhile
+            copy.turn()
+            return
+        log, now_ms = copy.log, around.now_ms()
         end, last_epoch = log.end_offset, log.replica.epoch_before_end()
         try:
             headers = check_batches(data, end, last_epoch, known.epoch, command.until)
+            if sources is not None:
+                headers = [each for each in headers if each.next_offset <= sources.until]
             if headers:
                 size = sum(each.size_bytes for each in headers)
                 around.counts.fetched_bytes += size
-                log.replica.append_placed([memoryview(data)[:size]], headers, around.now_ms())
+                log.replica.append_placed([memoryview(data)[:size]], headers, now_ms, sources)
+            elif sources is not None:
+                log.replica.note_sources(sources, now_ms)
         except InvalidBatchError as error:
             around.lines.error(
                 "damaged",
@@ -125,10 +163,28 @@ class CopyFollower:
             return
         self.told_watermark, self._told_start = command.high_watermark, command.start
         around.came(copy, len(data))
+        self._has_sources |= sources is not None
         if headers:
             self.flush()
+        elif sources is not None:  # which is on disk before it asks again: a fetch says so
+            noted = self._in_thread(log.flush)
+            noted.addCallbacks(lambda _: self._written(), self._not_noted)
         else:
             self._written()
+
+    def _not_noted(self, failure: Failure) -> None:
+        failure.trap(StorageError)  # type: ignore[no-untyped-call]
+        self._try_again()
+
+    def _not_begun(self, failure: Failure) -> None:
+        copy, is_corrupt = self._copy, isinstance(failure.value, CorruptLogError)
+        is_counted_on = not copy.is_behind(self._around.broker_id)
+        if is_corrupt and copy.log is not None and not is_counted_on:
+            self._writing = None  # it isn't known what is here of which source
+            self.forget()
+            copy.begin_log_anew()
+        else:
+            self._not_noted(failure)
 
     def _no_room(self) -> None:
         self._writing, self.is_full = None, True
@@ -214,6 +270,7 @@ class CopyFollower:
 
     def _was_cut(self, is_in_service: bool | None) -> None:
         self.told_watermark = 0
+        self._has_sources = False
         if is_in_service is None:  # it is asked for again, soon
             self._around.call_later(_PAUSE_SECONDS, self._was_cut, True)
         else:

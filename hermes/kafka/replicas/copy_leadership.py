@@ -13,9 +13,13 @@ from hermes.coordination.replicas import as_life
 from hermes.errors import HermesError, NotLeaderError, TooFewReplicasError
 from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.record_batches import HEADER_BYTES
 from hermes.replication.leading import Leading
 from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
-from hermes.storage import Log, LogSlice
+from hermes.storage import Log, LogSlice, ToldSources
+
+#: How many spans of mirrors' sources one answer tells: a follower gets to where they end.
+_MOST_SPANS: Final = 2048
 
 #: How long followers have for saying that they follow.
 _CONFIRM_SECONDS: Final = 3.0
@@ -117,7 +121,7 @@ class CopyLeadership:
             return Refused(Code.NOT_LEADER_OR_FOLLOWER)
         life = replica.lives.get(fetch.broker_id)
         verdict = leading.judge(fetch, life, copy.ends(), log.replica)
-        if verdict is None:
+        if verdict is None and not self._lacks_sources(fetch):
             leading.fetched(fetch, log.end_offset, self._around.now(), answered_at)
             if self._asking:
                 self.confirm()
@@ -129,6 +133,11 @@ class CopyLeadership:
             self._around.look()
         return verdict
 
+    def _lacks_sources(self, fetch: ReplicaFetch) -> bool:
+        """Whether a follower doesn't get in sync by what it has: mirrors would begin anew there."""
+        wants = fetch.wants_sources and self._copy.log.sources.has_any
+        return wants and self._copy.is_behind(fetch.broker_id)
+
     def has_after(self, fetch: ReplicaFetch) -> bool:
         leading, log = self._copy.replica.leading, self._copy.log
         return (
@@ -136,11 +145,13 @@ class CopyLeadership:
             or leading.epoch != fetch.epoch
             or fetch.offset < log.end_offset
             or log.is_offline
+            or (fetch.wants_sources and log.sources.has_any)
         )
 
     def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
         leading = self._copy.replica.leading
-        if leading is not None and leading.epoch == fetch.epoch:
+        is_led = leading is not None and leading.epoch == fetch.epoch
+        if leading is not None and is_led and not self._lacks_sources(fetch):
             end = self._copy.log.end_offset
             leading.fetched(fetch, end, self._around.now(), answered_at)
             if self._asking:
@@ -168,6 +179,13 @@ class CopyLeadership:
 
     def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
         return self._around.in_thread(_look, self._copy.log, fetch.offset, max_bytes)
+
+    def sources(self, fetch: ReplicaFetch, size_bytes: int) -> ToldSources | None:
+        sources, wants = self._copy.log.sources, fetch.wants_sources
+        if not sources.has_any or not (size_bytes or wants):
+            return None
+        most = min(size_bytes // HEADER_BYTES, _MOST_SPANS) + 1
+        return sources.told(fetch.offset, most, with_positions=wants)
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         leading, log = self._copy.replica.leading, self._copy.log

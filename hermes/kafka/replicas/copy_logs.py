@@ -109,7 +109,7 @@ class CopyLogs:
             mark = log.flushed_end if is_alone else log.earliest
             log.replica.become_copy(mark)
         self._making.discard(copy)
-        is_whole = is_whole and self._is_same_directory is True
+        is_whole = is_whole and self._is_same_directory is True and not log.sources.is_damaged
         kept = self._shared.in_thread(directory.watermarks.keep, {(name, number): mark})
         kept.addCallback(lambda _: self._opened(copy, log, is_whole))
         kept.addErrback(self._not_kept, copy)

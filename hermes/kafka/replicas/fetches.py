@@ -8,12 +8,12 @@ a request that waits when the next one comes.
               | topics: UUID, partitions | forgotten topics: UUID, [int32] | string rack
               | tags, 1: int32 replica, int64 replica epoch (the follower's life)
     partition int32 number, leader epoch | int64 offset | int32 last epoch | int64 log start
-              | int32 max bytes | tags, 1: int64 high watermark
+              | int32 max bytes | tags, 1: int64 high watermark; 1000: wants sources
 
     response  int32 throttle | int16 error | int32 session | topics: UUID, partitions | tags
     partition int32 number | int16 error | int64 high watermark, last stable offset, log start
               | aborted transactions | int32 preferred replica | [bytes] records
-              | tags, 0: int32 epoch, int64 its end
+              | tags, 0: int32 epoch, int64 its end; 1000: as the response about sources' positions
 
 In an answer about histories that part, or that begins later than what was asked for, `log start` is
 where the leader's first batch begins. Followers have no use for a last stable offset: in its place
@@ -27,14 +27,20 @@ from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from hermes.errors import RemoteProtocolError
+from hermes.errors import BrokerError, RemoteProtocolError
 from hermes.kafka.apis import FETCH
+from hermes.protocol import (
+    PartitionPositions,
+    SourcePositionsResponse,
+    decode_source_positions_response,
+    encode_source_positions_response,
+)
 from hermes.protocol.kafka_errors import Code
-from hermes.protocol.kafka_primitives import KafkaReader, encode_length
+from hermes.protocol.kafka_primitives import KafkaReader, encode_length, varint
 from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.protocol.wire import Buffer, encode_string
 from hermes.replication.messages import Answer, Diverging, Records, Refused, StartsLater
-from hermes.storage import LogSlice
+from hermes.storage import LogSlice, ToldSources
 
 __all__ = ["CLIENT_ID", "VERSION", "Answered", "FollowerRequest", "Place", "Wanted"]
 
@@ -52,7 +58,13 @@ _Each = TypeVar("_Each")
 
 _HEAD: Final = Struct(">iiibii")
 _PARTITION: Final = Struct(">iiqiqi")
+_WATERMARK: Final = 1
 _WATERMARK_TAG: Final = b"\1\1\x08"
+#: Hermes' own tag, which no version of Kafka's has.
+_SOURCES: Final = 1000
+_SOURCES_TAG: Final = varint(_SOURCES)
+_WATERMARK_AND_SOURCES: Final = b"\2\1\x08"
+_WANTS_SOURCES: Final = _SOURCES_TAG + b"\0"
 _REPLICA_TAG: Final = b"\1\1\x0d"
 _REPLICA: Final = Struct(">iq")
 _ANSWER_HEAD: Final = Struct(">ihi")
@@ -73,6 +85,7 @@ class Wanted(NamedTuple):
     offset: int
     last_epoch: int
     high_watermark: int
+    wants_sources: bool = False
 
 
 class FollowerRequest(NamedTuple):
@@ -100,11 +113,12 @@ class FollowerRequest(NamedTuple):
         parts.append(encode_length(len(by_topic), True))
         for topic_id, some in by_topic:
             parts += topic_id, encode_length(len(some), True)
-            for (_, number), epoch, offset, last_epoch, high_watermark in some:
+            for (_, number), epoch, offset, last_epoch, high_watermark, wants_sources in some:
                 parts += (
                     _PARTITION.pack(number, epoch, offset, last_epoch, 0, self.max_bytes),
-                    _WATERMARK_TAG,
+                    _WATERMARK_AND_SOURCES if wants_sources else _WATERMARK_TAG,
                     _INT64.pack(high_watermark),
+                    _WANTS_SOURCES if wants_sources else b"",
                 )
             parts.append(b"\0")
         forgotten = _by_topic(self.forgotten, lambda each: each)
@@ -130,11 +144,11 @@ def decode_request(data: Buffer, body: int) -> FollowerRequest | None:
         topic_id = bytes(reader.take(16))
         for _ in reader.each():
             number, epoch, offset, last_epoch, _, _ = reader.numbers(_PARTITION)
-            high_watermark = -1
-            for tag, value in _tags(reader):
-                if tag == 1:
-                    high_watermark = _unpacked(_INT64, value)[0]
-            wanted.append(Wanted((topic_id, number), epoch, offset, last_epoch, high_watermark))
+            tags = dict(_tags(reader))
+            known = tags.get(_WATERMARK)
+            high_watermark = -1 if known is None else _unpacked(_INT64, known)[0]
+            about = epoch, offset, last_epoch, high_watermark
+            wanted.append(Wanted((topic_id, number), *about, _SOURCES in tags))
         reader.tags()
     forgotten: list[Place] = []
     for _ in reader.each():
@@ -154,11 +168,15 @@ def decode_request(data: Buffer, body: int) -> FollowerRequest | None:
 
 
 class Answered(NamedTuple):
-    """What is said of a partition; `data`: the batches that go with `Records`."""
+    """What is said of a partition; `data`: the batches that go with `Records`.
+
+    `sources`: of mirrors, where these have what is in the data.
+    """
 
     place: Place
     answer: Answer
     data: LogSlice | memoryview | bytes = b""
+    sources: ToldSources | None = None
 
 
 def encode_answers(
@@ -174,7 +192,7 @@ def encode_answers(
     begun += _ANSWER_HEAD.pack(0, code, session), encode_length(len(by_topic), True)
     for topic_id, some in by_topic:
         begun += topic_id, encode_length(len(some), True)
-        for (_, number), answer, data in some:
+        for (_, number), answer, data, sources in some:
             begun += _ANSWER.pack(number, *_numbers_of(answer)), _NO_ABORTED
             if isinstance(data, LogSlice):
                 begun.append(encode_length(data.length, True))
@@ -182,7 +200,7 @@ def encode_answers(
                 begun = []
             else:
                 begun += encode_length(len(data), True), bytes(data)
-            begun.append(_tag_of(answer))
+            begun.append(_tags_of(answer, sources))
         begun.append(b"\0")
     begun.append(b"\0")
     parts.append(b"".join(begun))
@@ -208,10 +226,24 @@ def _numbers_of(answer: Answer) -> tuple[int, int, int, int]:
     return code, -1, -1, answer.start
 
 
-def _tag_of(answer: Answer) -> bytes:
+def _tags_of(answer: Answer, sources: ToldSources | None) -> bytes:
     if isinstance(answer, Diverging):
         return _DIVERGING_TAG + _DIVERGING.pack(answer.epoch, answer.end) + b"\0"
-    return b"\0"
+    if sources is None:
+        return b"\0"
+    told = PartitionPositions(0, 0, 0, sources.positions)
+    response = SourcePositionsResponse(sources.until, (told,), sources.spans)
+    data = encode_source_positions_response(response)[len(_SIZE) :]
+    return b"".join((b"\1", _SOURCES_TAG, varint(len(data)), data))
+
+
+def _told_by(data: memoryview) -> ToldSources:
+    try:
+        response = decode_source_positions_response(data)
+        (told,) = response.partitions
+    except (BrokerError, ValueError):
+        raise RemoteProtocolError("a leader tells its follower of no sources") from None
+    return ToldSources(told.sources, response.spans, response.next)
 
 
 def decode_answers(body: Buffer) -> tuple[Code, int, Sequence[Answered]]:
@@ -230,7 +262,8 @@ def decode_answers(body: Buffer) -> tuple[Code, int, Sequence[Answered]]:
                 raise RemoteProtocolError("a leader tells its follower of aborted transactions")
             reader.int32()
             data = reader.data() or b""
-            parted = next((value for tag, value in _tags(reader) if tag == 0), None)
+            tags = dict(_tags(reader))
+            parted, told = tags.get(0), tags.get(_SOURCES)
             answer: Answer
             if error == Code.OFFSET_OUT_OF_RANGE:
                 answer = StartsLater(start)
@@ -241,7 +274,8 @@ def decode_answers(body: Buffer) -> tuple[Code, int, Sequence[Answered]]:
                 answer = Diverging(parted_epoch, end, start)
             else:
                 answer = Records(high_watermark, start, until)
-            answered.append(Answered((topic_id, number), answer, data))
+            sources = None if told is None else _told_by(told)
+            answered.append(Answered((topic_id, number), answer, data, sources))
         reader.tags()
     return _code(code), session, answered
 

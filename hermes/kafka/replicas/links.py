@@ -21,7 +21,7 @@ from hermes.kafka.replicas.fetches import FollowerRequest, Place, Wanted, decode
 from hermes.protocol.kafka_errors import KafkaError
 from hermes.replication.electing import Refusals
 from hermes.replication.messages import Answer, ReplicaFetch
-from hermes.storage import LogSlice
+from hermes.storage import LogSlice, ToldSources
 
 _WAIT_MS: Final = 500
 _MAX_BYTES: Final = 4 << 20
@@ -44,7 +44,13 @@ class Fetcher(Protocol):
 
     place: Place
 
-    def answered(self, token: int, answer: Answer, data: memoryview | bytes) -> None: ...
+    def answered(
+        self,
+        token: int,
+        answer: Answer,
+        data: memoryview | bytes,
+        sources: ToldSources | None,
+    ) -> None: ...
 
     def broken_off(self, token: int) -> None: ...
 
@@ -151,9 +157,8 @@ class Link:
         wanted = []
         for place, (copy, fetch) in sorted(news.items(), key=lambda each: each[0]):
             self._asked[place] = _Asked(copy, fetch.token, self._number)
-            wanted.append(
-                Wanted(place, fetch.epoch, fetch.offset, fetch.last_epoch, fetch.high_watermark)
-            )
+            about = fetch.epoch, fetch.offset, fetch.last_epoch, fetch.high_watermark
+            wanted.append(Wanted(place, *about, fetch.wants_sources))
         request = FollowerRequest(
             self._own_id,
             life,
@@ -182,12 +187,12 @@ class Link:
             raise KafkaError(code)
         self._session = session
         self._refusals.answered(self.leader)
-        for place, answer, data in answered:
+        for place, answer, data, sources in answered:
             asked = self._asked.get(place)
             if asked is not None and asked.request <= number:
                 del self._asked[place]
                 assert not isinstance(data, LogSlice)  # which only leaders have
-                asked.copy.answered(asked.token, answer, data)
+                asked.copy.answered(asked.token, answer, data, sources)
         if not self.is_idle and self._timer is None:
             self._send_soon()
 

@@ -28,7 +28,7 @@ from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
 from hermes.server.clients import Client
 from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.server.sends import FileSend
-from hermes.storage import LogSlice, NotInMemoryError
+from hermes.storage import LogSlice, NotInMemoryError, ToldSources
 
 #: A request waits no longer than this.
 MAX_WAIT_SECONDS: Final = 1.0
@@ -72,6 +72,9 @@ class LedCopy(Protocol):
 
     def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
         """Bring that into memory, in a thread."""
+
+    def sources(self, fetch: ReplicaFetch, size_bytes: int) -> ToldSources | None:
+        """What is told of mirrors' sources with so many bytes."""
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         """Whether a follower knows what is said beside batches; `records` is what it was told."""
@@ -192,7 +195,7 @@ class Serving:
         self._refresh(session)
 
     def _take_one(self, session: FollowerSession, wanted: Wanted) -> None:
-        place, epoch, offset, last_epoch, high_watermark = wanted
+        place, epoch, offset, last_epoch, high_watermark, wants_sources = wanted
         copy = self._find(place)
         session.ready.pop(place, None)
         if copy is None:
@@ -200,7 +203,14 @@ class Serving:
             session.judged[place] = _NOT_HERE
             return
         fetch = ReplicaFetch(
-            session.broker_id, session.life, epoch, offset, last_epoch, high_watermark, 0
+            session.broker_id,
+            session.life,
+            epoch,
+            offset,
+            last_epoch,
+            high_watermark,
+            0,
+            wants_sources,
         )
         verdict = copy.judge(fetch, session.heard_at)
         if verdict is not None:
@@ -297,7 +307,8 @@ class Serving:
                 session.told[place] = answer
             length = data.length if isinstance(data, LogSlice) else len(data)
             left -= length
-            yield Answered(place, answer, data if length else b"")
+            sources = copy.sources(fetch, length) if isinstance(answer, Records) else None
+            yield Answered(place, answer, data if length else b"", sources)
 
     @property
     def followers(self) -> set[int]:

@@ -19,14 +19,30 @@ from hermes.kafka.replicas.fetches import (
     decode_request,
     encode_answers,
 )
+from hermes.protocol import SourcePosition, SourceSpan
 from hermes.protocol.kafka_errors import Code
 from hermes.replication.messages import Answer, Diverging, Records, Refused, StartsLater
+from hermes.storage import ToldSources
 
 NUMBERS = st.integers(0, 2**31 - 1)
 OFFSETS = st.integers(0, 2**63 - 1)
 TOPICS = st.sampled_from([UUID(int=1).bytes, UUID(int=2).bytes, UUID(int=3).bytes])
 PLACES = st.tuples(TOPICS, NUMBERS)
-WANTED = st.builds(Wanted, PLACES, st.integers(-1, 2**31 - 1), OFFSETS, st.integers(-1, 9), OFFSETS)
+WANTED = st.builds(
+    Wanted,
+    PLACES,
+    st.integers(-1, 2**31 - 1),
+    OFFSETS,
+    st.integers(-1, 9),
+    OFFSETS,
+    st.booleans(),
+)
+SOURCES = st.builds(
+    ToldSources,
+    st.lists(st.builds(SourcePosition, NUMBERS, st.integers(-1, 2**63 - 1), st.text(max_size=9))),
+    st.lists(st.builds(SourceSpan, NUMBERS, st.just(1), *[OFFSETS] * 4), max_size=3),
+    OFFSETS,
+)
 REQUESTS = st.builds(
     FollowerRequest,
     NUMBERS,
@@ -59,6 +75,9 @@ def test_a_request_says_what_was_meant(request: FollowerRequest) -> None:
 
 @given(REQUESTS)
 def test_a_request_is_one_of_kafkas(request: FollowerRequest) -> None:
+    # The one who reads it here knows of no tags but Kafka's.
+    plain = [each._replace(wants_sources=False) for each in request.wanted]
+    request = request._replace(wanted=plain)
     kinds = messages("Fetch", 18, "request")
     data, position = body_of(request)
     found: Any
@@ -81,18 +100,30 @@ def test_a_request_is_one_of_kafkas(request: FollowerRequest) -> None:
     assert forgotten == list(request.forgotten)
 
 
-@given(st.lists(st.tuples(PLACES, ANSWERS, st.binary(max_size=50)), max_size=5), NUMBERS)
-def test_answers_say_what_was_meant(said: list[tuple[Any, Answer, bytes]], session: int) -> None:
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(PLACES, ANSWERS, st.binary(max_size=50), st.none()),
+            st.tuples(PLACES, st.builds(Records, OFFSETS, OFFSETS), st.binary(), SOURCES),
+        ),
+        max_size=5,
+    ),
+    NUMBERS,
+)
+def test_answers_say_what_was_meant(
+    said: list[tuple[Any, Answer, bytes, Any]], session: int
+) -> None:
     answered = [Answered(*each) for each in said]
 
     (encoded,) = encode_answers(7, session, answered)
 
     assert isinstance(encoded, bytes)
     assert int.from_bytes(encoded[:4]) == len(encoded) - 4
-    decode_answer("Fetch", 18, encoded[4:])
+    if not any(each.sources for each in answered):
+        decode_answer("Fetch", 18, encoded[4:])
     code, heard, found = decode_answers(encoded[9:])
     assert (code, heard) == (Code.NONE, session)
-    assert [(each.place, each.answer, bytes(each.data)) for each in found] == said
+    assert [(*each[:2], bytes(each.data), each.sources) for each in found] == said
 
 
 def test_a_refusal_of_all_is_heard() -> None:

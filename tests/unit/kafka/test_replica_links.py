@@ -76,7 +76,7 @@ class Copy:
         self.place: Place = UUID(int=5).bytes, number
         self.told: list[tuple[int, Answer | None]] = []
 
-    def answered(self, token: int, answer: Answer, data: Any) -> None:
+    def answered(self, token: int, answer: Answer, data: Any, sources: Any) -> None:
         self.told.append((token, answer))
 
     def broken_off(self, token: int) -> None:

@@ -22,7 +22,7 @@ from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
 from hermes.server.clients import Client
 from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.server.sends import FileSend
-from hermes.storage import NotInMemoryError
+from hermes.storage import NotInMemoryError, ToldSources
 
 FOLLOWER = 2
 LIFE = 77
@@ -38,6 +38,7 @@ class Copy:
         self.verdict: Answer | None = None
         self.error: StorageError | None = None
         self.judged: list[ReplicaFetch] = []
+        self.told: ToldSources | None = None
         self.delayed = 0.0
         self.refreshed = 0
         self.is_cold = False
@@ -70,6 +71,9 @@ class Copy:
     def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
         self.warming: Deferred[None] = Deferred()
         return self.warming
+
+    def sources(self, fetch: ReplicaFetch, size_bytes: int) -> ToldSources | None:
+        return self.told if size_bytes or fetch.wants_sources else None
 
     def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
         told = fetch.high_watermark if records is None else records.high_watermark

@@ -216,6 +216,16 @@ def test_batches_are_appended_once_and_their_messages_counted(records: BrokerBen
     ]
 
 
+def test_batches_go_one_by_one_where_offsets_are_not_the_sources(records: BrokerBench) -> None:
+    two = batch(b"a") + batch(b"b")
+    told = answer_to(
+        records,
+        copied_batch(10, 15, two, RECORDS & ~SourceFlags.FOLLOWS),
+        copied_batch(10, 12, two, RECORDS & ~SourceFlags.FOLLOWS | SourceFlags.VERBATIM),
+    )
+    assert told == [(78, -1, -1), (0, 0, 12)]
+
+
 def test_batches_and_messages_go_to_topics_of_their_format_only(records: BrokerBench) -> None:
     told = answer_to(
         records,
