@@ -133,6 +133,7 @@ class Replica:
         following: while another leads.
         version: of the node that was read last.
         is_whole: whether the log has all that it ever said it had; None until that was found out.
+        is_given_up: whether nobody counts on a damaged log any more: another is to take its place.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class Replica:
         self._is_dismissed = False
         self._wants_out = False
         self._has_ended = False
+        self._is_damaged = self.is_given_up = False
 
     # -- what happens -----------------------------------------------------------------------------
 
@@ -179,11 +181,18 @@ class Replica:
 
     def lost(self, *, is_whole: bool = True) -> None:
         """The log is out of service: what wasn't flushed may be gone from it when it comes back."""
-        self._is_in_service = False
+        self._is_in_service = self._is_damaged = self.is_given_up = False
         self._wants_out = True
         if not is_whole:
             self.is_whole = False
         self._close_epoch()
+
+    def damaged(self) -> None:
+        """Something that was committed can't be read from the log any more.
+
+        If others have it, and are there, they lead, and the copy is given up. Else it goes on.
+        """
+        self._is_damaged = True
 
     def answered(
         self, token: int, answer: Answer, ends: LogEnds, epochs: LogEpochs
@@ -231,7 +240,7 @@ class Replica:
         what, self._changing = self._changing, None
         is_news = version > self.version
         if what == "forfeit" and is_done:
-            self.is_whole = True
+            self.is_whole, self.is_given_up = True, self._is_damaged
         self.learned(state, version, self.lives)
         self._are_lives_older |= is_news
         assert self.state is not None
@@ -245,6 +254,9 @@ class Replica:
     def stopping(self, now: float) -> None:
         """Hand over what it leads, and leave what it doesn't."""
         self._wants_out = True
+        self._begin_hand_over(now)
+
+    def _begin_hand_over(self, now: float) -> None:
         if self.leading is not None and self._hand_over is None:
             heir = successor(self.leading, self.lives)
             if heir != NOBODY:
@@ -353,6 +365,10 @@ class Replica:
             return None
         if self.is_whole is False:
             return self._forfeit(state, life)
+        if self._is_damaged and any(each in self.lives for each in state.isr - {self.broker_id}):
+            if self.leading is None:
+                return self._forfeit(state, life)
+            self._begin_hand_over(now)
         if self._wants_out and self._hand_over is None:
             return self._leave(state)
         if self.leading is not None:

@@ -593,13 +593,18 @@ class DataDirectory:
             self._deleting.add(topic)
         return self._delete(topic, doomed, is_all=True)
 
-    def delete_copy(self, topic: str, partition: int) -> int:
-        """Delete one partition, of which others have copies. Blocks. As `delete_topic`."""
+    def delete_copy(self, topic: str, partition: int, *, keeps_damaged: bool = False) -> int:
+        """Delete one partition, of which others have copies. Blocks. As `delete_topic`.
+
+        `keeps_damaged`: segments that are damaged are kept beside its directory.
+        """
         with self._change:
             self._check_not_deleting(topic)
             doomed = [log for key, log in self._logs.items() if key == (topic, partition)]
             self._logs = {key: log for key, log in self._logs.items() if key != (topic, partition)}
             self._deleting.add(topic)
+        for log in doomed if keeps_damaged else ():
+            log.state.directory.kept = {os.path.basename(each.path) for each in log.damage}
         deleted_bytes = self._delete(topic, doomed, is_all=False)
         self.watermarks.keep({}, [(topic, partition)])
         return deleted_bytes

@@ -9,9 +9,10 @@ Deleting takes long, so it has a lock of its own, which is taken alone.
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from errno import ESTALE
 from stat import S_ISLNK
+from typing import Final
 
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, Identity, identity
@@ -19,6 +20,9 @@ from hermes.storage.log_format import LogFormat
 from hermes.storage.segment import BESIDE, Segment, parse_segment_name
 from hermes.storage.segment_files import remove_segment
 from hermes.storage.source_positions import DAMAGED_NAME, POSITIONS_NAMES
+
+#: What a damaged segment is called beside the directory that it was in.
+DAMAGED_SUFFIX: Final = ".damaged"
 
 
 class LogDirectory:
@@ -32,6 +36,8 @@ class LogDirectory:
         identity: which directory was opened; None before that.
         is_new: whether its own name may be in memory only, so that the next sync of its names
             must cover its parent as well.
+        kept: names that a deletion moves beside the directory, since they may be all that is left
+            of some messages.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class LogDirectory:
         self.is_new = False
         self._files = files
         self._descriptors = descriptors
+        self.kept: Collection[str] = ()
         self._removed: list[Segment] = []
         self._delete_lock = threading.Lock()
 
@@ -129,7 +136,11 @@ class LogDirectory:
             text = "it is not the directory that was opened; nothing was deleted"
             raise OSError(ESTALE, text, self.path)
         for name in self._own_files(from_end):
-            self._files.unlink(os.path.join(self.path, name))
+            path = os.path.join(self.path, name)
+            if name in self.kept:
+                self._files.rename(path, f"{self.path}-{name}{DAMAGED_SUFFIX}")
+            else:
+                self._files.unlink(path)
             if name.endswith(self._format.suffix):
                 self._files.fsync_directory(self.path)
         if S_ISLNK(self._files.lstat(self.path).st_mode):

@@ -12,6 +12,7 @@ from hermes.kafka.replicas.copy_follower import CopyFollower
 from hermes.kafka.replicas.copy_leadership import CopyLeadership
 from hermes.kafka.replicas.fetches import Place
 from hermes.kafka.replicas.surroundings import Surroundings
+from hermes.partition.damage_check import damage_text
 from hermes.partition.leadership import NOBODYS
 from hermes.partition.partition import Partition
 from hermes.replication.following import Following
@@ -136,6 +137,11 @@ class Copy:
         if log is None or log.is_closed:
             return
         self._watch(log)
+        if log.damage:
+            replica.damaged()
+            if replica.is_given_up:
+                self._heal(log)
+                return
         facts = LogFacts(self.ends(), log.replica.epoch_before_end(), log.high_watermark)
         commands = replica.due(facts, self._around.now())
         if self._followed is not None and replica.following is not self._followed:
@@ -219,6 +225,17 @@ class Copy:
                 self.replica.lost()
         self.replica.cut()
         self.turn()
+
+    def _heal(self, log: Log) -> None:
+        self._around.counts.healed += 1
+        self._around.lines.error(
+            "healed",
+            "{copy} is damaged here, and copied again from its leader: {damage}",
+            copy=self.name,
+            damage=damage_text(log),
+        )
+        self.follower.forget()
+        self.begin_log_anew()
 
     def begin_log_anew(self) -> None:
         log, self._log, self.partition = self._log, None, None  # type: ignore[assignment]

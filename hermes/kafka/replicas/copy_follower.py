@@ -32,6 +32,9 @@ _ROOM_SECONDS: Final = 5.0
 #: The pause after what the disk has refused otherwise.
 _PAUSE_SECONDS: Final = 0.5
 
+#: The pause after what came damaged once more: from the leader's disk, which it has to look at.
+_DAMAGED_SECONDS: Final = 2.0
+
 #: The pause after what the leader has refused.
 _REST_SECONDS: Final = 0.05
 
@@ -53,6 +56,7 @@ class CopyFollower:
         self.told_watermark = self._told_start = 0
         self._has_sources = False
         self._is_flushing = False
+        self._damaged_at = -1
 
     @property
     def wants_sources(self) -> bool:
@@ -151,9 +155,11 @@ class CopyFollower:
                 error=error,
             )
             self._writing = None
-            known.written()
-            around.break_off(copy)
-            around.call_later(_PAUSE_SECONDS, copy.turn)
+            is_again, self._damaged_at = self._damaged_at == end, end
+            if not is_again:  # else it isn't the connection
+                around.break_off(copy)
+            pause = _DAMAGED_SECONDS if is_again else _PAUSE_SECONDS
+            around.call_later(pause, self._goes_on, known)
             return
         except DiskFullError:
             self._no_room()

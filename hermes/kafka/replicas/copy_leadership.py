@@ -24,6 +24,9 @@ _MOST_SPANS: Final = 2048
 #: How long followers have for saying that they follow.
 _CONFIRM_SECONDS: Final = 3.0
 
+#: Who is sent the same so often can't use it: it may be damaged on this disk.
+_SUSPICIOUS: Final = 3
+
 
 class _Asking(NamedTuple):
     """Who asks whether this broker leads for certain, in which epoch, and since when."""
@@ -40,6 +43,7 @@ class CopyLeadership:
         self._copy = copy
         self._around = around
         self._asking: list[_Asking] = []
+        self._sent: dict[int, tuple[int, int]] = {}  # to whom from where on, and how often
 
     # -- as its partition's leadership ------------------------------------------------------------
 
@@ -175,6 +179,11 @@ class CopyLeadership:
         found = log.replica.read_appended(offset, max_bytes, whole_first=True, resident=resident)
         if self._copy.is_behind(fetch.broker_id):
             self._around.went(found.length)
+        before, times = self._sent.get(fetch.broker_id, (-1, 0))
+        times = times + 1 if before == offset else 1
+        self._sent[fetch.broker_id] = offset, times
+        if times >= _SUSPICIOUS:
+            log.is_suspect = True
         return records._replace(until=log.replica.end_of_part(offset, found)), found
 
     def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":

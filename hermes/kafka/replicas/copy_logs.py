@@ -6,6 +6,7 @@ for certain.
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -151,12 +152,15 @@ class CopyLogs:
         )
         return self._delete_log(copy, copy.log)
 
-    def _delete_log(self, copy: OwnCopy, log: Log) -> "Deferred[Any]":
+    def _delete_log(
+        self, copy: OwnCopy, log: Log, *, keeps_damaged: bool = False
+    ) -> "Deferred[Any]":
         shared = self._shared
         shared.topics.forget_copy(copy.topic, copy.number)
         shared.flusher.forget(log)
         shared.partitions.forget(log)
-        return shared.in_thread(shared.directory.delete_copy, copy.topic, copy.number)
+        delete = partial(shared.directory.delete_copy, keeps_damaged=keeps_damaged)
+        return shared.in_thread(delete, copy.topic, copy.number)
 
     def _not_deleted(self, failure: Failure, copy: OwnCopy) -> None:
         failure.trap(HermesError)  # type: ignore[no-untyped-call]
@@ -181,7 +185,7 @@ class CopyLogs:
             failure.trap(HermesError)  # type: ignore[no-untyped-call]
             self._timers.later(_RETRY_SECONDS, self.remake, copy, log)
 
-        self._delete_log(copy, log).addCallbacks(deleted, failed)
+        self._delete_log(copy, log, keeps_damaged=True).addCallbacks(deleted, failed)
 
     # -- whose directory it is --------------------------------------------------------------------
 

@@ -69,6 +69,11 @@ _CUT_MESSAGES: Final = Family(
 _FETCHED: Final = Family(
     "hermes_replica_fetch_bytes_total", "counter", "Bytes of copies fetched from leaders."
 )
+_HEALED: Final = Family(
+    "hermes_replica_healed_total",
+    "counter",
+    "Times that a copy was found to be damaged, and copied again from its leader.",
+)
 
 #: What a copy is counted as.
 _GAUGES: Final = (_COPIES, _LED, _MOVING, _UNDER_REPLICATED, _UNDER_MIN, _OFFLINE, _NOT_IN_SYNC)
@@ -78,7 +83,17 @@ FAMILIES: Final = {
     each.name: each
     for each in (
         *_GAUGES,
-        *(_LAG, _LAG_SECONDS, _IN_SYNC, _ELECTIONS, _CHANGES, _CUTS, _CUT_MESSAGES, _FETCHED),
+        *(
+            _LAG,
+            _LAG_SECONDS,
+            _IN_SYNC,
+            _ELECTIONS,
+            _CHANGES,
+            _CUTS,
+            _CUT_MESSAGES,
+            _FETCHED,
+            _HEALED,
+        ),
     )
 }
 
@@ -143,6 +158,7 @@ class ReplicaMetrics:
         yield _CUTS, [((), copies.counts.cuts)]
         yield _CUT_MESSAGES, [((), copies.counts.cut_messages)]
         yield _FETCHED, [((), copies.counts.fetched_bytes)]
+        yield _HEALED, [((), copies.counts.healed)]
 
 
 def _of(copy: Copy, copies: Copies) -> Iterator[Family]:

@@ -22,11 +22,15 @@ from hermes.storage import Log
 
 @dataclass(slots=True)
 class CopyCounts:
-    """What was done so far to all copies of a broker that follow."""
+    """What was done so far to all copies of a broker that follow.
+
+    `healed`: how many of them were damaged, and are copied again.
+    """
 
     cuts: int = 0
     cut_messages: int = 0
     fetched_bytes: int = 0
+    healed: int = 0
 
 
 class OwnCopy(Protocol):

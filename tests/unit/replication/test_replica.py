@@ -201,6 +201,52 @@ def test_a_copy_that_is_not_whole_starts_over_in_an_epoch_that_counted_nothing_o
     assert played.replica.role is Role.FOLLOWING
 
 
+def test_a_follower_whose_log_is_damaged_is_given_up_once_nobody_counts_on_it() -> None:
+    played = Played(FOLLOWED)
+    played.due()
+    played.replica.damaged()
+    change = played.only(Change)
+    assert not played.replica.is_given_up
+    # Nobody knows whether it was done: once more.
+    played.replica.change_ended(forfeited(FOLLOWED, 1), 9, is_done=False)
+    played.state = forfeited(FOLLOWED, 1)
+    assert not played.replica.is_given_up
+    assert played.carry_out(played.only(Change)).epoch == 9
+    assert (change.what, played.replica.is_given_up) == ("forfeit", True)
+    # Another log takes its place.
+    played.replica.lost()
+    assert not played.replica.is_given_up
+    played.replica.opened(is_whole=True)
+    played.due()
+    assert played.replica.role is Role.FOLLOWING
+
+
+def test_a_leader_whose_log_is_damaged_hands_over_first() -> None:
+    played = Played(LED)
+    played.due()
+    assert played.replica.leading is not None
+    played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, 100)
+    played.replica.damaged()
+    assert played.carry_out(played.only(Change)) == handed_over(LED, 1, 2, 22)
+    played.replica.damaged()
+    assert played.carry_out(played.only(Change)) == forfeited(handed_over(LED, 1, 2, 22), 1)
+    assert played.replica.is_given_up
+
+
+@pytest.mark.parametrize(
+    ("isr", "lives"), [({1}, LIVES), ({1, 2}, {1: 11})], ids=["others lag", "others are away"]
+)
+def test_a_damaged_log_that_nobody_else_has_stays_in_service(
+    isr: set[int], lives: dict[int, int]
+) -> None:
+    played = Played(replace(LED, isr=frozenset(isr)))
+    played.learn(played.state, lives)
+    played.due()
+    played.replica.damaged()
+    assert not any(isinstance(each, Change) and each.what != "isr" for each in played.due())
+    assert played.replica.takes_appends
+
+
 def test_the_last_copy_that_is_not_whole_waits_for_an_operator() -> None:
     played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
     assert played.due() == []
