@@ -2,15 +2,18 @@
 
 Everything that a broker decides is the product's own: its start and stop, logs, flushes, recovery,
 registration, topics, groups, retention, compaction. What is simulated lies below: files, threads,
-clocks, sessions; and above, where requests come in as calls (`requests.py`) instead of bytes.
+clocks, sessions; and above, where clients' requests come in as calls (`requests.py`) instead of
+bytes. Those of brokers among themselves are bytes (`broker_links.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 
+from broker_links import reaching
 from coordination import Coordination, SimulatedSession
-from disks import Disk
+from disks import Disk, ProcessFiles
 from invariants_today import Books
 from machines import Bell, Machine, Process
 from network import Network
@@ -22,10 +25,11 @@ from hermes.config import BrokerConfig
 from hermes.config.loading import parse_broker_config
 from hermes.coordination import registration
 from hermes.errors import HermesError
-from hermes.kafka.dispatching import KafkaServer
-from hermes.kafka.fetch import Fetches
-from hermes.kafka.group_wiring import mount_groups
-from hermes.kafka.produce import Produces
+from hermes.kafka import wiring
+from hermes.kafka.dispatching import Dispatcher, KafkaServer
+from hermes.kafka.other_brokers import OtherBroker
+from hermes.kafka.replicas.copies import Copies
+from hermes.kafka.replicas.copy import Copy
 from hermes.listening import OpenPort
 from hermes.plugins import discovery
 from hermes.storage import producer_states
@@ -39,15 +43,18 @@ _RESTART_US = 500_000
 _SOONER = {"_COMPACTION_SECONDS": 2.0, "_REOPEN_SECONDS": 1.0, "FIRST_RETENTION_SECONDS": 2.0}
 
 
+_KAFKA_PORT = 9100
+
+
 @cache
-def config_of(broker_id: int, brokers: int) -> BrokerConfig:
+def config_of(broker_id: int, more: tuple[tuple[str, Any], ...] = ()) -> BrokerConfig:
     """A broker's settings: small segments, and groups that don't wait for long."""
     return parse_broker_config(
         {
             "broker_id": broker_id,
             "log_dir": "/data/logs",
             "listen": f"tcp:{9000 + broker_id}:interface=127.0.0.1",
-            "kafka_listen": f"tcp:{9100 + broker_id}:interface=127.0.0.1",
+            "kafka_listen": f"tcp:{_KAFKA_PORT + broker_id}:interface=127.0.0.1",
             "coordination": "zookeeper",
             "zookeeper_connect": "simulated:2181",
             "segment_bytes": 1024,
@@ -60,6 +67,7 @@ def config_of(broker_id: int, brokers: int) -> BrokerConfig:
             "group_consumer_session_timeout": "3s",
             "group_consumer_heartbeat_interval": "500ms",
             "damage_check_rate": 0,
+            **dict(more),
         }
     )
 
@@ -86,7 +94,9 @@ class SimulatedBroker:
     Attributes:
         books: told what a request is about to do.
         run: the `ServingBroker`; None while there is none.
-        server: what Kafka's requests are carried out with.
+        server: what Kafka's requests are carried out with; `dispatcher` does that by their bytes.
+        copies: of partitions that it keeps.
+        files: the disk's, as the life that there is has them.
         starts, refusals: how often it was started, and could not start.
     """
 
@@ -96,9 +106,9 @@ class SimulatedBroker:
         network: Network,
         coordination: Coordination,
         broker_id: int,
-        brokers: int,
         books: Books,
         drift: float = 0.0,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.world = world
         self.network = network
@@ -108,10 +118,13 @@ class SimulatedBroker:
         rate = 1.0 + drift * (chance.random() - 0.5)
         self.machine = Machine(world, f"broker{broker_id}", rate, chance.randrange(-500, 500))
         self.disk = Disk(self.machine)
-        self.config = config_of(broker_id, brokers)
+        self.config = config_of(broker_id, tuple(settings.items()))
         self.books = books
         self.run: Any = None
         self.server: KafkaServer | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.copies: Copies | None = None
+        self.files: ProcessFiles | None = None
         self.starts = self.refusals = 0
 
     @property
@@ -122,17 +135,18 @@ class SimulatedBroker:
         if self.machine.is_up:
             return
         self.starts += 1
-        self.run = self.server = None
+        self._ended()
         process = self.machine.start()
         process.on_end.append(self._ended)
         process.broker = self  # type: ignore[attr-defined]
         process.start_with(partial(self._begin, process))
 
     def _ended(self) -> None:
-        self.run = self.server = None
+        self.run = self.server = self.dispatcher = self.copies = self.files = None
 
     def _begin(self, process: Process) -> bool:
         config, files = self.config, self.disk.mount(process)
+        self.files = files
         try:
             self.run = serving.ServingBroker(
                 config,
@@ -140,7 +154,9 @@ class SimulatedBroker:
                 process.clock.now_ms,
                 [_Port(each, 9000 + self.id) for each in config.listen],
                 files,
-                kafka_listeners=[_Port(each, 9100 + self.id) for each in config.kafka_listen],
+                kafka_listeners=[
+                    _Port(each, _KAFKA_PORT + self.id) for each in config.kafka_listen
+                ],
                 mount_kafka=self._mount,
             )
         except HermesError as error:
@@ -151,10 +167,11 @@ class SimulatedBroker:
         return True
 
     def _mount(self, run: Any) -> Callable[[Any], Any]:
-        groups = mount_groups(run, run.cluster.topics, run.new_session)
-        server = KafkaServer(run.shared, run.cluster, groups)
-        server.produces, server.fetches = Produces(server), Fetches(server)
-        self.server = server
+        factory_of: Any = wiring.mount_kafka(run)
+        _, self.dispatcher = factory_of.args
+        self.server = self.dispatcher._server
+        owners = (getattr(each, "__self__", None) for each in run.on_stopping)
+        self.copies = next(each for each in owners if isinstance(each, Copies))
         return lambda policy: None
 
     def _start_again(self, process: Process) -> None:
@@ -241,8 +258,13 @@ class _OwnThread:
 _entry_points = cache(discovery.entry_points)
 
 
-def simulate_brokers(world: World, coordination: Coordination) -> None:
-    """Have brokers that start from now on live in this world, until it ends."""
+def simulate_brokers(
+    world: World, coordination: Coordination, brokers: Mapping[int, SimulatedBroker]
+) -> None:
+    """Have brokers that start from now on live in this world, until it ends.
+
+    `brokers`: those that there are, by their ids.
+    """
 
     def session(
         connect: str, *, on_change: Callable[[], None], session_timeout_seconds: float, **_: Any
@@ -255,6 +277,9 @@ def simulate_brokers(world: World, coordination: Coordination) -> None:
     def bell(reactor: Any, call: Callable[[], None]) -> Bell:
         return Bell(reactor.process, call)
 
+    def copy_hash(copy: Copy) -> int:
+        return hash(copy.place)  # else sets of them are in another order each time
+
     stands_for: dict[Any, dict[str, Any]] = {
         serving: {
             "_Threads": _Pool,
@@ -266,11 +291,13 @@ def simulate_brokers(world: World, coordination: Coordination) -> None:
             **_SOONER,
         },
         registration: {"Session": session},
+        Copy: {"__hash__": copy_hash},
+        OtherBroker: {"_reach": reaching(lambda port: brokers[port - _KAFKA_PORT])},
         # Each look reads the files of all that is installed; nothing is installed meanwhile.
         discovery: {"entry_points": _entry_points},
         producer_states: {"CAPTURE_EVERY_BYTES": 700},
     }
-    for module, names in stands_for.items():
-        before = {name: getattr(module, name) for name in names}
-        world.at_end.append(partial(vars(module).update, before))
-        vars(module).update(names)
+    for owner, names in stands_for.items():
+        for name, instead in names.items():
+            world.at_end.append(partial(setattr, owner, name, getattr(owner, name)))
+            setattr(owner, name, instead)

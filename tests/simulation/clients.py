@@ -35,6 +35,8 @@ _AGAIN = frozenset(
         Code.REQUEST_TIMED_OUT,
         Code.KAFKA_STORAGE_ERROR,
         Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         MAY_BE_STORED,
     }
 )
@@ -159,13 +161,16 @@ class _Stay:
             )
             for each in self._unacknowledged
         ]
-        goes_on = True
+        goes_on, may_have_moved = True, False
         for batch, answered in zip(list(self._unacknowledged), asked, strict=True):
             code = await self._outcome(batch, answered)
+            may_have_moved |= code in (Code.NOT_LEADER_OR_FOLLOWER, None)
             if code in _NOT_THERE:
                 goes_on = await self._look_again() and goes_on
             elif code not in (Code.NONE, None) and code not in _AGAIN:
                 goes_on = self._may_go_on(batch, code) and goes_on
+        if goes_on and may_have_moved and self.topic.has_copies:
+            goes_on = await self._look_again()
         return goes_on
 
     def _may_go_on(self, batch: _Batch, code: Code) -> bool:
@@ -195,7 +200,11 @@ class _Stay:
         found = await found_topic(self.client, self.chance, self.topic.name)
         if found is None:
             return self.chance.random() < 0.9
-        return found.id == self.topic.id
+        if found.id != self.topic.id:
+            return False
+        if self.number < len(found.leaders):  # else who said so doesn't know that it has grown
+            self.leader = found.leaders[self.number]
+        return True
 
 
 class Reader:
@@ -233,7 +242,7 @@ class Reader:
             found.start,
             found.end,
             found.records,
-            known_end,
+            known_end if found.is_end_known else 0,
         )
         if found.records:
             self._next[partition] = found.records[-1].offset + 1

@@ -6,6 +6,7 @@ behind what others have written, until `sync`; watches fire late.
 """
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from machines import Machine, Process
@@ -15,6 +16,7 @@ from world import World
 
 from hermes.coordination.embedded.tree import parent_path
 from hermes.coordination.nodes import Node, NodeTransaction
+from hermes.coordination.sessions import Lease
 from hermes.errors import CoordinationError, CoordinationUnavailableError
 
 __all__ = ["Coordination", "SimulatedSession"]
@@ -131,6 +133,7 @@ class SimulatedSession:
         self._is_stopped = False
         self._heard_us = 0
         self._seen = 0
+        self._lease = Lease(0)
 
     # -- its life -------------------------------------------------------------------------------
 
@@ -149,7 +152,17 @@ class SimulatedSession:
         self._inner = self._server.server.session(self._changed)
         self._is_connected = True
         self._heard_us = self._server.world.now_us
+        assert self.session_id is not None
+        self._lease = Lease(self.session_id, self.process.clock.seconds)
+        self._extend_lease()
         self._server.world.note(self.process, f"session {self.session_id}")
+
+    def lease(self, session_id: int) -> Lease:
+        """For how long it lives for certain; of another session than it has: not at all."""
+        return self._lease if session_id == self._lease.session_id else Lease(session_id)
+
+    def _extend_lease(self) -> None:
+        self._lease.until = self.process.clock.seconds() + self.timeout_seconds * 2 / 3
 
     def stop(self) -> None:
         if self._is_stopped:
@@ -168,6 +181,7 @@ class SimulatedSession:
                 self._server.sessions.append(self)
 
     def _end(self) -> None:
+        self._lease.until = -inf
         if self in self._server.sessions:
             self._server.sessions.remove(self)
         if self._inner is not None:
@@ -186,6 +200,7 @@ class SimulatedSession:
             elif not self._is_connected:
                 self._is_connected = True
                 self._changed()
+            self._extend_lease()
             return
         silent = (now_us - self._heard_us) / 1e6
         if is_there and self._is_connected and silent > self.timeout_seconds * 2 / 3:

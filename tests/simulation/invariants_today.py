@@ -4,7 +4,7 @@ Each message's value is used once and names its topic's id, so that a value that
 it belongs. Accounts are kept by the topics' ids: another topic of a deleted one's name is another.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -62,12 +62,19 @@ class TopicBooks:
 
 
 class Books:
-    """All that was told. What doesn't hold breaks the run."""
+    """All that was told. What doesn't hold breaks the run.
+
+    Attributes:
+        shown: up to where each partition was ever acknowledged or read.
+        on_shown: called when that has grown.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.topics: dict[UUID, TopicBooks] = {}
         self.acknowledged = 0
+        self.shown: dict[Partition, int] = {}
+        self.on_shown: Callable[[Partition], None] = lambda partition: None
         self._accounts: dict[Partition, _Account] = {}
         self._order: dict[tuple[Partition, str], tuple[int, int]] = {}
 
@@ -99,6 +106,7 @@ class Books:
             self._note(partition, offset, key, value)
             account.kept.add(offset)
             self.acknowledged += 1
+            self._show(partition, offset + 1)
 
     def wants_deleted(self, partition: Partition, offset: int) -> None:
         account = self._account(partition)
@@ -134,6 +142,12 @@ class Books:
             last = each.offset
             self._note(partition, each.offset, each.key, each.value)
             account.kept.add(each.offset)  # what was shown stays, whoever was told
+        self._show(partition, end)
+
+    def _show(self, partition: Partition, end: int) -> None:
+        if end > self.shown.get(partition, 0):
+            self.shown[partition] = end
+            self.on_shown(partition)
 
     def _note(self, partition: Partition, offset: int, key: bytes | None, value: bytes) -> None:
         account, world = self._account(partition), self.world

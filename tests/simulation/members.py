@@ -277,6 +277,7 @@ class Member:
         except LostError:
             return
         if found.topic_id == place.topic_id:
+            known_end = known_end if found.is_end_known else 0
             told = found.start, found.end, found.records, known_end
             self.books.read(partition, position, *told)
         if found.records and self.owned.get(place) == position:

@@ -322,4 +322,4 @@ class _Troubles(Troubles):
         super()._take_down(kind, disk, lasts_us)
 
 
-SCENES["replicas"] = ReplicatedPartition, 3
+SCENES["replicas"] = ReplicatedPartition

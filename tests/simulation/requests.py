@@ -16,6 +16,7 @@ from network import Connection
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.coordination.replicas import replicas_path
 from hermes.errors import HermesError
 from hermes.groups.offsets import Committed, TopicPartition
 from hermes.kafka.admin_records import _delete
@@ -23,6 +24,7 @@ from hermes.kafka.produce import Entry, ProduceRequest, _Run
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.protocol.record_batches import HEADER_BYTES, is_intact, next_in
 from hermes.protocol.records import Record, iterate_records
+from hermes.replication.state import parse_replicas
 from hermes.server.clients import UNKNOWN_CLIENT
 from hermes.storage import Log
 
@@ -45,11 +47,12 @@ class RefusedError(Exception):
 
 
 class Topic(NamedTuple):
-    """A topic as a broker told it: who leads each partition."""
+    """A topic as a broker told it: who leads each partition; `has_copies`: it isn't always one."""
 
     name: str
     id: UUID
     leaders: tuple[int, ...]
+    has_copies: bool = False
 
 
 class Produced(NamedTuple):
@@ -60,12 +63,15 @@ class Produced(NamedTuple):
 class Fetched(NamedTuple):
     """Attributes:
     start, end: the log's first offset, and its high watermark, when it was read.
+    is_end_known: whether who said so knows all that was committed: who leads, and knows what
+        leaders before it have.
     """
 
     topic_id: UUID
     start: int
     end: int
     records: Sequence[Record]
+    is_end_known: bool = True
 
 
 async def metadata(broker: SimulatedBroker, name: str) -> Topic:
@@ -75,7 +81,8 @@ async def metadata(broker: SimulatedBroker, name: str) -> Topic:
         raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
     broker.books.see(found.id, name, len(found.partitions))
     numbers = range(len(found.partitions))
-    return Topic(name, found.id, tuple(found.leader(each) for each in numbers))
+    leaders = tuple(found.leader(each) for each in numbers)
+    return Topic(name, found.id, leaders, any(found.copies))
 
 
 async def produce(
@@ -102,19 +109,32 @@ async def fetch(
 ) -> Fetched:
     """Read from an offset on; None is the log's start."""
     server = broker.server
-    log = server.topics.log(topic, number)
+    partition = server.topics.partition(topic, number)
+    log, leadership = partition.log, partition.leadership
     found = _topic(broker, topic)
     log.check_readable()
     start, end = log.earliest, log.high_watermark
     begin = start if offset is None else offset
     records = []
+    is_end_known = leadership is None or (
+        leadership.is_end_known and leadership.epoch == _epoch(broker, topic, number)
+    )
     if begin > end:
-        raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
+        raise KafkaError(Code.OFFSET_OUT_OF_RANGE if is_end_known else Code.OFFSET_NOT_AVAILABLE)
     if begin < end:
         with log.read(begin, most_bytes, whole_first=True) as part:
             data = log.files.pread(part.fileno(), part.length, part.position)
         records = records_in(data)
-    return Fetched(found.id, start, end, [each for each in records if begin <= each.offset < end])
+    visible = [each for each in records if begin <= each.offset < end]
+    return Fetched(found.id, start, end, visible, is_end_known)
+
+
+def _epoch(broker: SimulatedBroker, topic: str, number: int) -> int:
+    """In which epoch a partition is by now, whatever the broker has heard."""
+    path = replicas_path(topic)
+    node = broker.coordination.nodes(path).get(path)
+    state = None if node is None else parse_replicas(path, node).state_of(number)
+    return -1 if state is None else state.epoch
 
 
 def records_in(data: bytes) -> list[Record]:

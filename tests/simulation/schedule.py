@@ -6,8 +6,9 @@ run_schedule(7, mutation="x")   the same with a rule of the product's broken
 
 import gc
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from histories import History
 from machines import KilledError, simulated_threads
 from twisted.logger import formatEvent, globalLogPublisher
-from world import BrokenError, World
+from world import World
 
 __all__ = ["MUTATIONS", "SCENES", "Mutation", "Outcome", "Scene", "run_schedule"]
 
@@ -94,10 +95,16 @@ _COLLECTED = 20
 _runs = count()
 
 #: The modules that add to the tables below when they are imported.
-_MODULES: tuple[str, ...] = ("today", "replica_scene", "mutations", "mutations_today")
+_MODULES: tuple[str, ...] = (
+    *("today", "replica_scene", "copies_scene"),
+    *("mutations", "mutations_today"),
+)
 
-#: What can be simulated, by name, and what share of seeds it has.
-SCENES: dict[str, tuple[Callable[[World], Scene], int]] = {}
+#: What can be simulated, by name.
+SCENES: dict[str, Callable[[World], Scene]] = {}
+
+#: Which of them seeds play, in turn: so each has its share of any thousand.
+_TURNS = ("today", *["replicas"] * 3, "copies", *["replicas"] * 3)
 
 #: By name.
 MUTATIONS: dict[str, Mutation] = {}
@@ -107,12 +114,6 @@ def load() -> None:
     """Have all scenes and mutations in the tables."""
     for name in _MODULES:
         import_module(name)
-
-
-def scene_of(seed: int) -> str:
-    """Which scene a seed plays: by its number, so that each has its share of any thousand."""
-    shares = [name for name, (_, share) in SCENES.items() for _ in range(share)]
-    return shares[seed % len(shares)]
 
 
 def run_schedule(
@@ -134,7 +135,7 @@ def run_schedule(
     """
     load()
     changed = None if mutation is None else MUTATIONS[mutation]
-    name = scene or (scene_of(seed) if changed is None else changed.scene)
+    name = scene or (_TURNS[seed % len(_TURNS)] if changed is None else changed.scene)
     outcome = _run(seed, name, changed, without, limit, traced)
     if outcome.broken is not None and not traced:
         return _run(seed, name, changed, without, limit, True)
@@ -151,19 +152,20 @@ def _run(
 ) -> Outcome:
     world = World(f"{name}/{seed}", without=without, traced=traced)
     with ExitStack() as stack:
+        stack.enter_context(_silent_ends())
         stack.enter_context(_no_collections())
         if mutation is not None:
             stack.enter_context(mutation.broken())
         stack.enter_context(_watched_log(world))
         stack.enter_context(simulated_threads(world))
-        scene = SCENES[name][0](world)
+        scene = SCENES[name](world)
         scene.begin()
         world.run(scene.busy_us, most=limit)
         if limit is None or world.happened < limit:
             scene.calm()
             world.run(scene.busy_us + scene.calm_us, most=limit)
         if world.broken is None and (limit is None or world.happened < limit):
-            with suppress(BrokenError):
+            with world.breaking():
                 scene.check_end()
         return Outcome(
             seed,
@@ -191,6 +193,21 @@ def _no_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def _silent_ends() -> Iterator[None]:
+    """Have coroutines that a killed process has left be ended without a word."""
+
+    def hook(unraisable: Any) -> None:
+        if unraisable.exc_type is not KilledError:
+            before(unraisable)
+
+    before, sys.unraisablehook = sys.unraisablehook, hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

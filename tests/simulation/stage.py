@@ -1,6 +1,6 @@
 """Three simulated brokers for what is played by hand: nothing fails but what a test lets fail."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,18 +20,23 @@ __all__ = ["Stage", "on_stage"]
 class Stage:
     """Attributes:
     client: asks brokers.
+
+    Args:
+        settings: of the brokers, beside the usual ones.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, settings: Mapping[str, Any]) -> None:
         self.world = world
         self.network = Network(world, late=0.0)
         self.coordination = Coordination(world, self.network)
-        simulate_brokers(world, self.coordination)
         self.books = Books(world)
         self.brokers = {
-            number: SimulatedBroker(world, self.network, self.coordination, number, 3, self.books)
+            number: SimulatedBroker(
+                world, self.network, self.coordination, number, self.books, settings=settings
+            )
             for number in (1, 2, 3)
         }
+        simulate_brokers(world, self.coordination, self.brokers)
         self.client = Client(Machine(world, "client").start(), self.brokers, "client")
         for broker in self.brokers.values():
             world.at(0, broker.start)
@@ -79,7 +84,7 @@ class Stage:
 
 
 @contextmanager
-def on_stage(seed: int = 1) -> Iterator[Stage]:
+def on_stage(seed: int = 1, **settings: Any) -> Iterator[Stage]:
     world = World(seed)
     with simulated_threads(world):
-        yield Stage(world)
+        yield Stage(world, settings)

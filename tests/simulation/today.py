@@ -1,5 +1,9 @@
 """The scene of today's cluster: three brokers, each partition on one, and clients of all kinds."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
 from brokers import SimulatedBroker, simulate_brokers
 from clients import KEPT, Administrator, Producer, Reader, run
 from coordination import Coordination
@@ -26,31 +30,39 @@ _BROKERS = 3
 
 
 class Today:
-    """See `Scene`."""
+    """See `Scene`.
+
+    Attributes:
+        kinds: of troubles, those that may come.
+        settings: of the brokers, beside the usual ones.
+    """
+
+    kinds: Sequence[str] = _KINDS
+    settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.busy_us, self.calm_us = 12_000_000, 30_000_000
         self.elections = self.cuts = 0
-        self.rates = rates = Rates.drawn(world, _KINDS)
+        self.rates = rates = Rates.drawn(world, self.kinds)
         self.books = Books(world)
         self.network = Network(world, late=rates.late, lost=rates.lost, doubled=rates.doubled)
         self.coordination = Coordination(
             world, self.network, lost=rates.unanswered, lagging=rates.lagging
         )
-        simulate_brokers(world, self.coordination)
         self.brokers = {
             number: SimulatedBroker(
                 world,
                 self.network,
                 self.coordination,
                 number,
-                _BROKERS,
                 self.books,
                 rates.drift,
+                self.settings,
             )
             for number in range(1, _BROKERS + 1)
         }
+        simulate_brokers(world, self.coordination, self.brokers)
         self.troubles = Troubles(
             world,
             rates,
@@ -224,4 +236,4 @@ class Today:
         self.books.check_whole(partition, start, records)
 
 
-SCENES["today"] = (Today, 1)
+SCENES["today"] = Today

@@ -5,7 +5,8 @@ in which they were made. All that is by chance is drawn from `World.random`, so 
 to its last line. What must not shift when something else draws more has a `child` of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -80,25 +81,34 @@ class World:
         Args:
             most: how many events there may have been in all.
         """
-        heap, after_each = self._heap, self.after_each
-        try:
-            while heap and heap[0][0] <= until_us and self.broken is None:
-                if most is not None and self.happened >= most:
-                    return
-                self.now_us, _, each = heappop(heap)
-                function = each.function
-                if function is None:
-                    continue
-                self.happened += 1
-                function(*each.arguments)
-                for check in after_each:
-                    check()
-        except BrokenError as error:
-            self.breaks(str(error))
-        except Exception:  # nothing of the product's or of ours may fail so
-            self.breaks(format_exc())
+        with self.breaking():
+            self._run(until_us, most)
         if self.broken is None:
             self.now_us = max(self.now_us, until_us)
+
+    def _run(self, until_us: int, most: int | None) -> None:
+        heap, after_each = self._heap, self.after_each
+        while heap and heap[0][0] <= until_us and self.broken is None:
+            if most is not None and self.happened >= most:
+                return
+            self.now_us, _, each = heappop(heap)
+            function = each.function
+            if function is None:
+                continue
+            self.happened += 1
+            function(*each.arguments)
+            for check in after_each:
+                check()
+
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Tell of what fails in it: nothing of the product's or of ours may."""
+        try:
+            yield
+        except BrokenError as error:
+            self.breaks(str(error))
+        except Exception:
+            self.breaks(format_exc())
 
     def end(self) -> None:
         """Free what lives in it."""

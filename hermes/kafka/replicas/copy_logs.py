@@ -100,6 +100,8 @@ class CopyLogs:
         mark = directory.watermarks.get(name, number)
         state = copy.replica.state
         if mark is not None:
+            if log.is_sole_copy:  # made just now: the power has taken the one that there was
+                log.replica.become_copy(mark)
             log.commit(mark)
             is_whole = mark <= log.end_offset
         else:

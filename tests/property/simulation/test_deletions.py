@@ -63,7 +63,7 @@ def test_the_partitions_of_the_next_topic_wait_until_the_last_one_is_deleted() -
         new = stage.create("clicks", 3)
         stage.wait(10)
         fetched = stage.ask(3, requests.fetch, "clicks", number, None)
-        assert fetched == (new.id, 0, 0, [])
+        assert fetched == requests.Fetched(new.id, 0, 0, [])
         assert stage.ask(3, requests.produce, new.id, number, batch).base_offset == 0
 
 

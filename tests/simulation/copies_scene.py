@@ -1,0 +1,158 @@
+"""The scene of a cluster whose topics have copies: whole brokers, that keep them as products do.
+
+All of `today` goes on in it: groups, idempotent producers, compaction, retention, deletions and
+topics that come back. Each partition stands on three brokers, any of which may lead by now.
+"""
+
+from types import MappingProxyType
+from uuid import UUID
+
+from brokers import SimulatedBroker
+from invariants_today import Partition
+from requests import read_whole
+from schedule import SCENES
+from today import Today
+from world import World
+
+from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.coordination.replicas import KAFKA_REPLICAS
+from hermes.kafka.replicas.copy import Copy
+from hermes.replication.state import PartitionState, parse_replicas
+
+_KINDS = (
+    *("stop", "kill", "power", "pause", "cut", "one-way cut", "cut from coordination", "expire"),
+    *("slow disk", "full disk", "failing sync", "clock"),
+)
+
+
+#: How often all is looked at, beside when something changes, in µs.
+_CHECK_US = 100_000
+
+
+class Copies(Today):
+    kinds = _KINDS
+    settings = MappingProxyType(
+        {
+            "default_replication_factor": 3,
+            "replica_lag_time": "3s",
+            "zookeeper_session_timeout": "2s",
+        }
+    )
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._states: dict[Partition, PartitionState] = {}
+        self._names: dict[UUID, str] = {}
+        self._values: dict[str, bytes] = {}
+        self.books.on_shown = self._check_in_sync
+        world.after_each.append(self._look)
+        world.at(_CHECK_US, self._check_all)
+
+    # -- what must hold at all times --------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See what stands in coordination of copies, if that has changed."""
+        nodes = self.coordination.server.tree.nodes
+        above = nodes.get(KAFKA_REPLICAS)
+        for name in () if above is None else above.children:
+            value = nodes[f"{KAFKA_REPLICAS}/{name}"].data or b""
+            if self._values.get(name) is not value:
+                self._values[name] = value
+                self._learn(name, value)
+
+    def _learn(self, name: str, value: bytes) -> None:
+        node = parse_replicas(name, value)
+        self._names[node.id] = name
+        for number, state in enumerate(node.partitions):
+            partition = Partition(node.id, number)
+            before = self._states.get(partition)
+            if state is None or state == before:
+                continue
+            self._states[partition] = state
+            self._check_in_sync(partition)
+            if before is not None and state.epoch < before.epoch:
+                self.world.breaks(f"{name}-{number}: the epoch falls, {before} to {state}")
+            self.elections += before is None or before.epoch < state.epoch
+            if self.world.is_traced:
+                who = f"led by {state.leader}, in sync {sorted(state.isr)}"
+                self.world.note(f"{name}-{number}", f"epoch {state.epoch}, {who}")
+
+    def _check_all(self) -> None:
+        self.world.at(_CHECK_US, self._check_all)
+        for partition in self._states:
+            self._check_in_sync(partition)
+
+    def _check_in_sync(self, partition: Partition) -> None:
+        """Each in-sync replica has on its disk what was ever shown, unless it knows it hasn't."""
+        end, state = self.books.shown.get(partition, 0), self._states.get(partition)
+        if not end or state is None or self._is_gone(partition):
+            return
+        for number in state.isr:
+            copy = self._copy(number, partition)
+            if copy is None or copy.log is None or copy.log.is_offline:
+                continue
+            if copy.replica.is_whole and copy.log.flushed_end < end:
+                self.world.breaks(
+                    f"{copy.name}: broker {number} is in sync with {copy.log.flushed_end} on its "
+                    f"disk of {end} shown: {state}"
+                )
+
+    def _is_gone(self, partition: Partition) -> bool:
+        """Whether the topic is deleted, or is to be."""
+        books = self.books.topics.get(partition.topic_id)
+        return books is None or books.is_doomed
+
+    def _copy(self, number: int, partition: Partition) -> Copy | None:
+        """What a broker has of a partition, if it lives and knows it as a copy."""
+        broker = self.brokers[number]
+        if not broker.is_serving or broker.copies is None:
+            return None
+        return broker.copies.by_place.get((partition.topic_id.bytes, partition.number))
+
+    # -- what must hold at the end ----------------------------------------------------------------
+
+    def _check_logs(self) -> None:
+        super()._check_logs()
+        topics = self.brokers[1].server.topics
+        for name in topics.names():
+            topic = topics.get(name)
+            for number in range(len(topic.partitions)):
+                self._check_copies(topic, number)
+
+    def _check_copies(self, topic: ClusterTopic, number: int) -> None:
+        """All have what the leader has; of what is compacted, or deleted, some have more."""
+        state = topic.state(number)
+        assert state is not None
+        what = f"{topic.name}-{number}"
+        if state.isr != frozenset(state.replicas) or state.leader < 0:
+            self.world.fail(f"{what} has not come to rest: {state}")
+        logs = {
+            each: self.brokers[each].run.directory.get(topic.name, number) for each in state.isr
+        }
+        found = {each: self._records(self.brokers[each], log) for each, log in logs.items()}
+        start = max(log.earliest for log in logs.values())
+        books = self.books.topics.get(topic.id)
+        is_compacted = books is not None and books.is_compacted
+        led = found[state.leader]
+        for each, records in found.items():
+            if logs[each].high_watermark != logs[state.leader].high_watermark:
+                marks = {each: log.high_watermark for each, log in logs.items()}
+                self.world.fail(f"{what} is committed up to {marks}")
+            for offset in sorted({*led, *records}):
+                is_there = offset in led and offset in records
+                if offset >= start and not (is_there or is_compacted):
+                    self.world.fail(f"{what}: only some have what is at {offset}, broker {each}")
+                if is_there and led[offset] != records[offset]:
+                    self.world.fail(f"{what}: {led[offset]} and {records[offset]} at {offset}")
+
+    def _records(self, broker: SimulatedBroker, log: object) -> dict[int, object]:
+        found: dict[int, object] = {}
+
+        def read() -> None:
+            found.update({each.offset: (each.key, each.value) for each in read_whole(log)})  # type: ignore[arg-type]
+
+        broker.machine.process.run(read)
+        return found
+
+
+SCENES["copies"] = Copies
