@@ -1,6 +1,7 @@
 """Up to where a partition is on disk, and which of its files hold that.
 
-A running broker says so itself: the high watermark. A time index' last entry may prove more.
+A running broker says so itself: the high watermark. A time index' last entry may prove more, unless
+there are other copies.
 Without a broker, all counts that the broker's own loader would load.
 """
 
@@ -39,11 +40,14 @@ def open_segment(
     return None
 
 
-def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> LogExtent | None:
+def flushed_extent(
+    directory: str, high_watermark: int, files: FileLayer, *, has_copies: bool = False
+) -> LogExtent | None:
     """Find what is on disk of a partition that a broker is using.
 
     Args:
         high_watermark: what the broker said before this was called.
+        has_copies: whether there are others, so that nothing beyond that is proven.
 
     Returns:
         It ends at the high watermark, or later; None when there is no segment now (any more).
@@ -62,7 +66,8 @@ def flushed_extent(directory: str, high_watermark: int, files: FileLayer) -> Log
         )
     end = high_watermark
     for number, base in enumerate(bases):
-        if number + 1 == len(bases) or bases[number + 1] > high_watermark:
+        is_newest = number + 1 == len(bases) or bases[number + 1] > high_watermark
+        if is_newest and not has_copies:
             end = max(end, _proven(directory, base, files, log_format))
     # The last segment that begins at the end may be empty; alone it still says where the log is.
     kept = [base for base in bases if base < end] or [base for base in bases if base == end]

@@ -13,7 +13,7 @@ from hermes.errors import StorageError
 from hermes.offline.backup.copying import Copier
 from hermes.offline.backup.manifest import DATA, BackupManifest, ManifestFile
 from hermes.storage.files import FileLayer, storage_error
-from hermes.storage.layout import LOCK_NAME, RESTORE_MARKER, partition_directory
+from hermes.storage.layout import DIRECTORY_ID_NAME, LOCK_NAME, RESTORE_MARKER, partition_directory
 from hermes.storage.lock import DirectoryLock
 
 
@@ -97,7 +97,8 @@ def _copy_all(
         made.append(os.path.join(target, partition_directory(topic, partition)))
         files.mkdir(made[-1])
     for stored in manifest.files:
-        _copy(directory, stored, copier, files)
+        if stored.path != f"{DATA}/{DIRECTORY_ID_NAME}":  # of the directory that it was
+            _copy(directory, stored, copier, files)
     for each in reversed(made):
         files.fsync_directory(each)
 

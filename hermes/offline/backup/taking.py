@@ -11,6 +11,10 @@ What may change under it, and why that costs nothing:
 - The files of the broker itself are replaced as a whole. They come first, so that no stored offset
   is beyond what is copied of its log.
 
+Of a log that has other copies what is on disk may still be taken back: what is committed is copied,
+as the broker says if it leads it, or as it keeps it in the directory. The directory's own id stays
+behind: a restored one is another directory, whose copies leave the in-sync ones before all else.
+
 Without a broker the directory is locked, and what an unclean stop has left is recovered in the
 copy, by the broker's own code; the directory itself is not touched.
 """
@@ -44,6 +48,7 @@ from hermes.storage.formats import is_leftover
 from hermes.storage.kafka_format import format_of
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
+    DIRECTORY_ID_NAME,
     LOCK_NAME,
     RESTORE_MARKER,
     list_partitions,
@@ -52,6 +57,7 @@ from hermes.storage.layout import (
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
 from hermes.storage.settings import LogSettings
+from hermes.storage.watermarks import Watermarks
 
 _ATTEMPTS: Final = 5
 _PREFIX: Final = ".hermes_"  # of the broker's own files
@@ -212,7 +218,7 @@ class _Taking:
 
     def _other(self, name: str) -> None:
         """Copy a file of the broker itself; leave anything else out, with a note."""
-        if name in (CLEAN_SHUTDOWN_MARKER, LOCK_NAME):
+        if name in (CLEAN_SHUTDOWN_MARKER, DIRECTORY_ID_NAME, LOCK_NAME):
             return
         if name == RESTORE_MARKER:
             raise StorageError(f"{self._source.log_dir} holds a restore that was not finished")
@@ -238,11 +244,14 @@ class _Taking:
 
     def _topic(self, topic: str, partitions: list[int]) -> None:
         flushed = self._ask(topic)
+        committed = Watermarks(self._source.log_dir, self._files)
         for partition in partitions:
             name = partition_directory(topic, partition)
             for _ in range(_ATTEMPTS):
+                committed.load()
                 try:
-                    self._partition(topic, partition, flushed.get(partition))
+                    mark = committed.get(topic, partition)
+                    self._partition(topic, partition, flushed.get(partition), mark)
                     break
                 except ChangedError as error:
                     reason = str(error)
@@ -260,8 +269,13 @@ class _Taking:
         assert self._source.flushed is not None
         return self._source.flushed(topic)
 
-    def _partition(self, topic: str, partition: int, high_watermark: int | None) -> None:
-        """Copy a partition. Raises ChangedError: that is to be tried again."""
+    def _partition(
+        self, topic: str, partition: int, high_watermark: int | None, committed: int | None
+    ) -> None:
+        """Copy a partition. Raises ChangedError: that is to be tried again.
+
+        `committed`: what the broker has kept of that, if there are other copies.
+        """
         name = partition_directory(topic, partition)
         directory = os.path.join(self._source.log_dir, name)
         if not exists(directory, self._files):
@@ -271,7 +285,7 @@ class _Taking:
             if is_leftover(directory, self._files):
                 self._notes.append(f"{name} is only what a deletion has left: left out")
                 return
-            extent = self._extent(directory, high_watermark)
+            extent = self._extent(directory, high_watermark, committed)
         except FileNotFoundError:
             raise ChangedError("it is being deleted") from None
         except CorruptLogError as error:
@@ -298,9 +312,17 @@ class _Taking:
         self._files.fsync_directory(staged)
         self._partitions.append(PartitionExtent(topic, partition, earliest, end))
 
-    def _extent(self, directory: str, high_watermark: int | None) -> LogExtent | None:
+    def _extent(
+        self, directory: str, high_watermark: int | None, committed: int | None
+    ) -> LogExtent | None:
         if not self._is_running:
             return stopped_extent(directory, self._files, clean=self._is_clean)
+        if committed is not None:
+            try:
+                end = max(committed, high_watermark or 0)
+                return flushed_extent(directory, end, self._files, has_copies=True)
+            except StorageError as error:  # what was deleted isn't always kept as committed yet
+                raise ChangedError(str(error)) from error
         if high_watermark is None:
             raise ChangedError("the broker doesn't serve it")
         extent = flushed_extent(directory, high_watermark, self._files)

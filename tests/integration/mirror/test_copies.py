@@ -1,15 +1,19 @@
 """Mirrors into topics with copies: what a leader knows of sources, its followers know as well."""
 
 import itertools
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from coordination_servers import ServerProcess
 from kafka_mirror_kills import KafkaMirrorKills
-from kafka_mirrors import Copied
-from mirror_clusters import Clusters
+from kafka_mirrors import Copied, arrived, create, kafka_mirror, produce
+from mirror_clusters import HERMES, Clusters
+from mirrored_pair import eventually
 from replicated_cluster import ReplicatedCluster
+from server_process import free_port
 
 from hermes.client.mirrored import MirroredPartitions, SourceMap
 from hermes.coordination.cluster_view import leaders_of, read_brokers
@@ -31,24 +35,21 @@ def copies(
         cluster.close()
 
 
-def numbered(count: int, first: int = 0) -> list[Copied]:
-    return [
-        Copied(b"%d" % (n % 7), b"%d" % n, (), 1_700_000_000_000 + n)
-        for n in range(first, first + count)
-    ]
-
-
-def source_map(cluster: ReplicatedCluster, number: int) -> SourceMap:
-    """What whoever leads a partition has of its sources."""
+def source_map(cluster: ReplicatedCluster) -> SourceMap:
+    """What whoever leads the partition has of its sources."""
     session = Session(cluster.coordination)
     session.start()
     try:
-        led = {each.partition: who for each, who in leaders_of(session, TOPIC, print).items()}
-        broker = read_brokers(session, print)[led[number]]
+        ((_, leader),) = leaders_of(session, TOPIC, print).items()
+        broker = read_brokers(session, print)[leader]
         with MirroredPartitions(broker.host, broker.port) as partitions:
-            return partitions.source_map(TOPIC, number)
+            return partitions.source_map(TOPIC, 0)
     finally:
         session.stop()
+
+
+def known(found: SourceMap) -> object:
+    return found.positions, {each: found.spans(each) for each in found.positions}
 
 
 def test_everything_arrives_once_through_kills_of_leaders(
@@ -57,3 +58,42 @@ def test_everything_arrives_once_through_kills_of_leaders(
     run = KafkaMirrorKills(clusters, "hermes", "copies", 40_000, 8, seed=1, copies=copies)
     run.run()
     assert len(run.deeds) == 4
+
+
+def test_copies_that_are_made_later_know_the_sources(
+    clusters: Clusters, copies: ReplicatedCluster
+) -> None:
+    port = free_port()
+    source = f"127.0.0.1:{port}"
+    clusters.cluster("source", kafka_listen=f"tcp:{port}:interface=127.0.0.1")
+    create(source, TOPIC, 1)
+    copies.create_topic(TOPIC, copies=1)
+    sent = [Copied(None, b"%d" % n, (), 1_700_000_000_000 + n) for n in range(300)]
+    target = {"zookeeper": copies.coordination}
+
+    def mirrored(some: list[Copied]) -> None:
+        with ExitStack() as stack:
+            produce(source, TOPIC, [(0, each) for each in some])
+            kafka_mirror(stack, source, target, whitelist=TOPIC)
+            eventually(arrived(copies.bootstrap, TOPIC, [sent[: sent.index(some[-1]) + 1]]))
+
+    mirrored(sent[:100])
+    before = known(source_map(copies))
+    first = copies.leader(TOPIC)
+    move = ("replicas", "move", "--topics", TOPIC, "--replicas", "3")
+    ran = subprocess.run([HERMES, *move, "-k", copies.bootstrap.split(",")[0]], timeout=60)
+    assert ran.returncode == 0
+    copies.wait_until_in_sync(TOPIC)
+    copies.kill(first)
+    copies.leader(TOPIC, but=first)
+    copies.wait_until(lambda: known(source_map(copies)) == before, "it knows something else")
+    mirrored(sent[100:200])
+
+    copies.start(first)
+    copies.wait_until_in_sync(TOPIC)
+    second = copies.leader(TOPIC)
+    before = known(source_map(copies))
+    copies.kill(second)
+    copies.leader(TOPIC, but=second)
+    copies.wait_until(lambda: known(source_map(copies)) == before, "it knows something else")
+    mirrored(sent[200:])

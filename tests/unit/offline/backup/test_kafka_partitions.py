@@ -77,3 +77,40 @@ def test_what_is_flushed_is_in_a_backup(tmp_path: Path, state: str) -> None:
         check_indexes(path)
     if state == "running":
         directory.close()
+
+
+def test_of_a_copy_what_is_committed_is_in_a_backup(tmp_path: Path) -> None:
+    directory = opened(tmp_path / "data")
+    log = directory.create("k", 0)
+    log.is_sole_copy = False
+    fill(log, 20)
+    log.replica.begin_epoch(5)
+    fill(log, 20)
+    directory.own_id()
+    directory.watermarks.keep({("k", 0): 24})
+    repository = Repository(tmp_path / "backups", UnsyncedFiles())
+    told: dict[int, int] = {}  # as by a broker that another one leads
+    for end in (24, 30):
+        taken = take_backup(
+            repository,
+            BackupSource(str(tmp_path / "data"), lambda topic: told, SMALL),
+            now_ms=NOW_MS + 1000 * end,
+            version="1",
+            pause=lambda: None,
+            files=UnsyncedFiles(),
+        )
+        assert taken.manifest.faults == []
+        assert taken.manifest.partitions[0].end == end
+        told[0] = 30
+    backup = repository.directory(taken.name)
+    restore(backup, taken.manifest, str(tmp_path / "restored"), files=UnsyncedFiles())
+    again = opened(tmp_path / "restored")
+    found = again.logs["k", 0]
+    assert (found.high_watermark, found.end_offset) == (24, 30)
+    for each in (log, found):
+        each.commit(30)
+    assert read_records(found) == read_records(log)
+    assert again.watermarks.get("k", 0) == 24
+    assert again.own_id() != directory.own_id()
+    again.close()
+    directory.close()
