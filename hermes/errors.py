@@ -574,7 +574,15 @@ class InvalidProducerEpochError(ProducerStateError):
 
 
 class InvalidTransactionStateError(ProducerStateError):
-    """There are no transactions that a batch could be part of."""
+    """A batch isn't part of the transaction that it would have to be part of."""
+
+
+class NoTransactionError(InvalidTransactionStateError):
+    """There is no transaction that a batch could be part of."""
+
+
+class CoordinatorFencedError(ProducerStateError):
+    """A later coordinator of transactions has taken over from the one that asks."""
 
 
 class WrongStateError(HermesError):

@@ -65,8 +65,8 @@ def _producers(call: Call, topic: str, number: int) -> tuple[Any, ...]:
             producer_epoch=state.epoch,
             last_sequence=state.last_sequence,
             last_timestamp=state.last_timestamp_ms,
-            coordinator_epoch=-1,
-            current_txn_start_offset=-1,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=state.transaction_start,
         )
         for producer_id, state in producers.states.items()
     )

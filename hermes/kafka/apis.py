@@ -50,6 +50,9 @@ FETCH: Final = 1
 #: As which replica Kafka's tools ask for a partition at a broker whether it leads or not.
 DEBUGGING_CONSUMER: Final = -2
 
+#: The isolation level of who wants only what was committed of transactions.
+READ_COMMITTED: Final = 1
+
 _ALL: Final = (
     # Announced from 0, though served from 3, as Kafka 4 does: older librdkafka would not compress.
     Api(PRODUCE, "Produce", 3, 13, "hermes.kafka.produce:produce", is_raw=True, announced=0),

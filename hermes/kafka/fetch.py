@@ -36,7 +36,7 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.shared import Shared
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError, OffsetOutOfRangeError
-from hermes.kafka.apis import APIS, FETCH
+from hermes.kafka.apis import APIS, FETCH, READ_COMMITTED
 from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainFetch
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
@@ -54,6 +54,7 @@ from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
 from hermes.server.outcomes import DeferredResponse, settled
 from hermes.server.sends import FileSend
 from hermes.storage import Log, LogSlice, NotInMemoryError
+from hermes.storage.aborted_index import AbortedTransaction
 from hermes.storage.segment import LogView
 
 #: The largest response, whatever is asked for: Kafka's `fetch.max.bytes`.
@@ -61,8 +62,6 @@ MAX_RESPONSE_BYTES: Final = 55 << 20
 
 #: The session's epoch where none is wanted.
 NO_SESSION: Final = -1
-
-_READ_COMMITTED: Final = 1
 
 # Looking a member of an enumeration up takes as long as finding out what it may do.
 _CONSUME: Final = Operation.CONSUME
@@ -82,6 +81,7 @@ _NO_ID: Final = UUID(int=0)
 
 _PARTITION: Final = Struct(">ihqqq")
 _OLD_PARTITION: Final = Struct(">ihqq")
+_ABORTED: Final = Struct(">qq")
 _SESSION: Final = Struct(">ihi")
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"
 _NO_SIZE: Final = bytes(4)
@@ -90,7 +90,7 @@ _NO_SIZE: Final = bytes(4)
 def _form(version: int, is_committed: bool) -> tuple[bool, bytes, bytes]:
     """Whether lengths are compact, the tags that there are none of, and what is before records."""
     is_flexible = version >= _FLEXIBLE
-    # No transaction was ever aborted: an empty array, or null where that isn't asked for.
+    # Nothing that was aborted is in it: an empty array, or null where that isn't asked for.
     aborted = encode_length(0 if is_committed else -1, is_flexible)
     return is_flexible, b"\0" * is_flexible, aborted + _NO_REPLICA * (version >= 11)
 
@@ -107,7 +107,8 @@ class Fetched(NamedTuple):
 
     `topic` is its name, or the bytes of its id. `records` are batches, or a range of a log of 0.7,
     of which they are yet to be made; a slice belongs to the response from then on. `leader` is who
-    is to be asked instead.
+    is to be asked instead; `aborted` are transactions in the records, None where what isn't
+    committed is wanted, too.
     """
 
     topic: str | bytes
@@ -118,6 +119,13 @@ class Fetched(NamedTuple):
     records: LogSlice | LegacyRange | bytes | None = None
     source: Partition | None = None
     leader: CurrentLeader | None = None
+    stable_end: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
+
+    @property
+    def end(self) -> int:
+        """Up to where there is something to read."""
+        return self.high_watermark if self.aborted is None else self.stable_end
 
     @property
     def size_bytes(self) -> int:
@@ -239,7 +247,7 @@ class Fetch(CountingWaiter):
         self._wanted = wanted
         self._wait_ms, self._min_bytes, max_bytes, level = asked[:4]
         self._max_bytes = min(max(max_bytes, 0), MAX_RESPONSE_BYTES)
-        self._is_committed = level == _READ_COMMITTED
+        self._is_committed = level == READ_COMMITTED
 
     def answer(self) -> Answer:
         found = self.read_all()
@@ -319,7 +327,7 @@ class Fetch(CountingWaiter):
             leadership = None if log.is_sole_copy else self._shared.partitions.of(log).leadership
             if leadership is not None:
                 leadership.check()
-            return _available(log, offset, max_size)
+            return _available(log, offset, max_size, self._is_committed)
         except (HermesError, NotInMemoryError):  # which a thread looks at when it is read again
             return None
 
@@ -373,7 +381,8 @@ class Fetch(CountingWaiter):
         topic, number, offset, max_bytes, _ = self._wanted[place]
         found = self._topics[topic]
         assert isinstance(found, ClusterTopic)
-        return LogRead(self._find(found.name, number).log, offset, max_bytes, True)
+        log = self._find(found.name, number).log
+        return LogRead(log, offset, max_bytes, True, self._is_committed)
 
     def _read(self, place: int, resident: bool) -> Fetched:
         """Read one partition; the first one that has something returns at least one batch.
@@ -394,9 +403,15 @@ class Fetch(CountingWaiter):
             if epoch > FIRST_EPOCH or partition.leadership is not None:
                 check_epoch(partition, epoch)
             records: LogSlice | LegacyRange | bytes | None = None
+            aborted: Sequence[AbortedTransaction] | None = () if self._is_committed else None
             if log.counts_messages:
-                found_bytes, view = batches_of(log, offset, max_bytes, self._is_first, resident)
+                is_committed = self._is_committed
+                found_bytes, view = batches_of(
+                    log, offset, max_bytes, self._is_first, resident, is_committed
+                )
                 records = found_bytes or None
+                if is_committed and found_bytes and offset <= log.sidecar.aborted.newest:
+                    aborted = _aborted_in(log, found_bytes, offset, resident)
             else:
                 view = log.view
                 if max_bytes or self._is_first:
@@ -410,8 +425,10 @@ class Fetch(CountingWaiter):
             length = len(records) if isinstance(records, bytes) else records.length
             partition.counts.bytes_out += length
             self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
-        bases, _, _, mark = view
-        return Fetched(topic, number, Code.NONE, mark, bases[0] if bases else 0, records, partition)
+        bases, _, _, mark, stable_end = view
+        start = bases[0] if bases else 0
+        some = mark, start, records, partition, None, stable_end, aborted
+        return Fetched(topic, number, Code.NONE, *some)
 
     def _topic(self, asked: str | bytes) -> ClusterTopic | KafkaError:
         topics = self._call.server.topics
@@ -464,7 +481,7 @@ class Fetches:
 
     def look(self, plain: PlainFetch, client: Client) -> "_Found | None":
         """Read what there is; None where there is more to be done, or something wrong."""
-        _, version, _, _, _, max_bytes, _, _, _, offset, size, epoch, place = plain
+        _, version, _, _, _, max_bytes, level, _, _, offset, size, epoch, place = plain
         partition = self._known[version >= BY_ID].get(place)
         if partition is None or self.revision != self.topics.revision:
             partition = self._look_up(plain)
@@ -483,7 +500,12 @@ class Fetches:
                 check_epoch(partition, epoch)
             if size > MAX_RESPONSE_BYTES:
                 size = MAX_RESPONSE_BYTES
-            records, view = log.fetch(offset, size, True, True)
+            records, view = log.fetch(offset, size, True, True, level == READ_COMMITTED)
+            if level == READ_COMMITTED and records and offset <= log.sidecar.aborted.newest:
+                # Of what was aborted a thread reads.
+                if isinstance(records, LogSlice):
+                    records.release()
+                return None
         except (HermesError, NotInMemoryError):
             return None
         return records, view, partition
@@ -520,6 +542,7 @@ class Fetches:
             plain.level,
             plain.place,
             view.high_watermark,
+            view.stable_end,
             view.bases[0],
             length,
             few,
@@ -627,11 +650,11 @@ def refusal_of(shared: Shared, topic: str | bytes, number: int, error: HermesErr
 
 
 def batches_of(
-    log: Log, offset: int, max_bytes: int, is_first: bool, resident: bool
+    log: Log, offset: int, max_bytes: int, is_first: bool, resident: bool, is_committed: bool
 ) -> tuple[LogSlice | bytes, LogView]:
     """Batches from the one on that holds an offset, and where. Raises as `Log.fetch` does."""
     try:
-        return log.fetch(offset, max_bytes, is_first, resident)
+        return log.fetch(offset, max_bytes, is_first, resident, is_committed)
     except OffsetOutOfRangeError:
         # What is appended and not flushed yet isn't there, but no error either.
         if not log.earliest <= offset <= log.end_offset:
@@ -639,11 +662,22 @@ def batches_of(
         return b"", log.view
 
 
-def _available(log: Log, offset: int, max_bytes: int) -> int:
+def _aborted_in(
+    log: Log, found: LogSlice | bytes, offset: int, resident: bool
+) -> Sequence[AbortedTransaction]:
+    try:
+        return log.transactions.aborted_in(found, offset, resident)
+    except BaseException:
+        if isinstance(found, LogSlice):
+            found.release()
+        raise
+
+
+def _available(log: Log, offset: int, max_bytes: int, is_committed: bool) -> int:
     if not log.counts_messages:
         wanted = range_of(log, offset, max_bytes)
         return 0 if wanted is None else wanted.length
-    found, _ = batches_of(log, offset, max_bytes, True, True)
+    found, _ = batches_of(log, offset, max_bytes, True, True, is_committed)
     if isinstance(found, bytes):
         return len(found)
     with found:
@@ -651,6 +685,13 @@ def _available(log: Log, offset: int, max_bytes: int) -> int:
 
 
 # -- bytes --------------------------------------------------------------------------------------
+
+
+def _encode_aborted(version: int, aborted: Sequence[AbortedTransaction]) -> bytes:
+    """The array of what was aborted, and what is between it and the records."""
+    is_flexible, tags, _ = _FORMS[version, True]
+    each = b"".join(_ABORTED.pack(one.producer_id, one.first_offset) + tags for one in aborted)
+    return encode_length(len(aborted), is_flexible) + each + _NO_REPLICA * (version >= 11)
 
 
 def response_parts(
@@ -683,11 +724,12 @@ def response_parts(
     begun = [_NO_SIZE, number, tags, about, encode_length(len(topics), is_flexible)]
     for topic, found in topics:
         begun += encode_topic(topic, is_flexible), encode_length(len(found), is_flexible)
-        for _, partition, error, mark, start, records, _, leader in found:
+        for _, partition, error, mark, start, records, _, leader, stable, aborted in found:
             if version >= 5:
-                begun += _PARTITION.pack(partition, error, mark, mark, start), between
+                begun.append(_PARTITION.pack(partition, error, mark, stable, start))
             else:
-                begun += _OLD_PARTITION.pack(partition, error, mark, mark), between
+                begun.append(_OLD_PARTITION.pack(partition, error, mark, stable))
+            begun.append(_encode_aborted(version, aborted) if aborted else between)
             if isinstance(records, LogSlice):
                 begun.append(encode_length(records.length, is_flexible))
                 parts += b"".join(begun), records

@@ -69,6 +69,8 @@ class Read(Protocol):
     @property
     def start_offset(self) -> int: ...
     @property
+    def end(self) -> int: ...
+    @property
     def source(self) -> Partition | None: ...
     @property
     def size_bytes(self) -> int: ...
@@ -134,7 +136,7 @@ class Followed:
     def knows(self, read: Read) -> bool:
         """Whether there is nothing to be told, until the partition changes."""
         told = self.high_watermark, self.start
-        is_at_end = not read.code and self.offset >= read.high_watermark
+        is_at_end = not read.code and self.offset >= read.end
         return is_at_end and told == (read.high_watermark, read.start_offset)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes.errors import HermesError
 from hermes.kafka import legacy
-from hermes.kafka.apis import DEBUGGING_CONSUMER
+from hermes.kafka.apis import DEBUGGING_CONSUMER, READ_COMMITTED
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch, end_of_epoch
 from hermes.partition.partition import Partition
@@ -60,6 +60,7 @@ async def list_offsets(request: Any, call: Call) -> Any:
     refused: set[tuple[str, int]] = set()
     call.is_large = len(times) > LARGE_ENTRIES
     topics, entry = [], 0
+    is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     is_any = request.replica_id == DEBUGGING_CONSUMER
     for topic in request.topics:
         partitions = []
@@ -80,7 +81,7 @@ async def list_offsets(request: Any, call: Call) -> Any:
                 partition = _partition(call, topic.name, number, epoch, is_any=is_any)
                 if time_ms == _LATEST and not is_any:
                     _check_end(partition)
-                found = await _offset_for(call, partition.log, time_ms)
+                found = await _offset_for(call, partition.log, time_ms, is_committed)
             except HermesError as error:
                 code = code_of(error)
                 call.server.shared.metrics.refuse("kafka_list_offsets", code.name.lower())
@@ -97,9 +98,10 @@ async def list_offsets(request: Any, call: Call) -> Any:
     return make.ListOffsetsResponse(topics=tuple(topics))
 
 
-async def _offset_for(call: Call, log: Log, time_ms: int) -> _FoundOffset:
+async def _offset_for(call: Call, log: Log, time_ms: int, is_committed: bool) -> _FoundOffset:
     if time_ms == _LATEST:
-        return _FoundOffset(log.high_watermark, _NONE, log.leader_epoch)
+        end = log.stable_end if is_committed else log.high_watermark
+        return _FoundOffset(end, _NONE, log.leader_epoch)
     if time_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return _FoundOffset(log.earliest, _NONE, log.leader_epoch)
     if time_ms < _EARLIEST_LOCAL:
@@ -114,7 +116,9 @@ async def _offset_for(call: Call, log: Log, time_ms: int) -> _FoundOffset:
     else:
         now_ms = call.server.shared.now_ms()
         at = await look_up(legacy.offset_at_time, log, time_ms, now_ms)
-    return _NOTHING if at is None else _FoundOffset(at[0], at[1], log.leader_epoch)
+    if at is None or (is_committed and at[0] >= log.stable_end):
+        return _NOTHING
+    return _FoundOffset(at[0], at[1], log.leader_epoch)
 
 
 async def offsets_for_epochs(request: Any, call: Call) -> Any:

@@ -52,8 +52,9 @@ from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
 from hermes.partition.acknowledgements import FlushedResponse, Safety
 from hermes.partition.awaited_batches import AWAITED_COPY_SECONDS, AWAITED_SECONDS
+from hermes.partition.batch_appends import AppendedBatches
 from hermes.partition.leadership import Leadership
-from hermes.partition.partition import AppendedBatches, Partition, batch_rules
+from hermes.partition.partition import Partition, batch_rules
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.record_batches import (

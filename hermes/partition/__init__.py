@@ -1,6 +1,6 @@
 """A partition decides what becomes of appends and reads, for callers of either protocol.
 
-partition         appends, once, and reads; counts them
+partition         appends, and counts that; batch_appends: of a producer's batches each once
 leadership        who may do so, of one that has several copies
 flushing, flush_queue, flush_threads
                   when logs are flushed, which of them first, and by whom

@@ -34,6 +34,7 @@ class LogRead(NamedTuple):
     offset: int
     max_bytes: int
     whole_first: bool = False
+    is_committed: bool = False
 
 
 class Reader:
@@ -121,9 +122,11 @@ def _release(held: Held) -> None:
 
 
 def _warm(reads: Sequence[LogRead]) -> None:
-    for log, offset, max_bytes, whole_first in reads:
-        with suppress(HermesError):  # which the fetch meets, too
-            log.read(offset, max_bytes, whole_first=whole_first).release()
+    for log, offset, max_bytes, whole_first, is_committed in reads:
+        # What fails here the fetch meets, too.
+        with suppress(HermesError), log.read(offset, max_bytes, whole_first=whole_first) as found:
+            if is_committed and found.length:
+                log.transactions.aborted_in(found, offset)
 
 
 def awaits_its_end(log: Log, offset: int, error: HermesError) -> bool:

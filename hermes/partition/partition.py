@@ -6,99 +6,18 @@ whether it is on disk tell `Acknowledgements`. Nothing here waits for a disk, sa
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hermes.config import BrokerConfig
-from hermes.errors import InvalidTransactionStateError
+from hermes.partition.batch_appends import AppendedBatches, check_and_append
 from hermes.partition.flushing import FlushScheduler
 from hermes.partition.leadership import NOBODYS, Leadership, is_led
 from hermes.partition.waiting import key_of
-from hermes.protocol.record_batches import (
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    BatchRules,
-    placed,
-)
+from hermes.protocol.record_batches import BatchHeader, BatchRules
+from hermes.protocol.transaction_markers import Marker
 from hermes.protocol.wire import Buffer
 from hermes.server.metrics import Metrics
 from hermes.storage import DataDirectory, Log, SourceRange
-
-
-class AppendedBatches(NamedTuple):
-    """What became of batches.
-
-    Attributes:
-        append_time_ms: the timestamp that their messages were given; -1 when they keep their own.
-            Of a duplicate the largest one of what it repeats, as Kafka has it.
-        is_duplicate: whether they had been appended before, and nothing was now.
-        end_offset: the offset after them: they are on disk once the high watermark is there.
-    """
-
-    base_offset: int
-    append_time_ms: int
-    is_duplicate: bool
-    end_offset: int
-
-
-def check_and_append(
-    log: Log,
-    headers: Sequence[BatchHeader],
-    buffer: Buffer,
-    now_ms: int,
-    *,
-    append_time_ms: int | None = None,
-    is_as_sent: bool = False,
-    span: SourceRange | None = None,
-) -> AppendedBatches:
-    """Append batches, unless their producer repeats them. Reactor's thread; quick.
-
-    Args:
-        headers: as `check_batches` found them.
-        buffer: not kept.
-        append_time_ms: under LogAppendTime the timestamp that all messages get; else None.
-        is_as_sent: see `placed`.
-        span: of a mirror's source what they stand for, if they do: nothing is appended twice.
-
-    Raises:
-        OutOfOrderSequenceError, InvalidProducerEpochError: the producer is out of step.
-        InvalidTransactionStateError: a batch is part of a transaction; there are none here.
-        StorageError: as for `Log.append`; with `span`, all that `LogSources.append_range` raises.
-    """
-    state = log.state
-    # Before anything is said about order: what is known of producers is being read again, perhaps.
-    if state.offline_reason is not None:
-        raise state.offline_error()
-    base = end = state.tail.end
-    batches = []
-    for header in headers:
-        if header.attributes & TRANSACTIONAL_BIT:
-            raise InvalidTransactionStateError("the batch is part of no transaction that there is")
-        end += header.last_offset_delta + 1
-        newest_ms = header.max_timestamp_ms if append_time_ms is None else append_time_ms
-        batches.append((header.size_bytes, end - 1, newest_ms))
-    producers = log.producers
-    has_producers = len(headers) != 1 or headers[0].producer_id >= 0
-    if producers is not None:
-        if now_ms >= producers.look_ms:
-            producers.expire(now_ms)
-        known = producers.check(headers, base) if has_producers else None
-        if known is not None:
-            stored_end = known.last_offset + 1
-            return AppendedBatches(known.base_offset, known.timestamp_ms, True, stored_end)
-    epoch = log.sidecar.epochs.latest
-    buffers = placed(buffer, headers, base, epoch, append_time_ms, is_as_sent=is_as_sent)
-    if span is None:
-        log.append(buffers, len(buffer), end - base, now_ms, batches)
-    elif log.sources.append_range(span, buffers, len(buffer), end - base, now_ms, batches) is None:
-        return AppendedBatches(base, -1, True, base)
-    if producers is not None:
-        if has_producers:
-            if append_time_ms is not None:
-                headers = [each._replace(max_timestamp_ms=append_time_ms) for each in headers]
-            producers.note(headers, base, now_ms)
-        else:
-            producers.grown(len(buffer), end)
-    return AppendedBatches(base, -1 if append_time_ms is None else append_time_ms, False, end)
 
 
 class Partition:
@@ -184,6 +103,20 @@ class Partition:
         if not is_duplicate:
             self._appended(len(data), end_offset - base_offset, is_awaited)
         return done
+
+    def append_marker(self, marker: Marker, version: int) -> int:
+        """End a producer's transaction here; the offset after the marker. Reactor's thread.
+
+        It is decided for readers once the high watermark is there, as `append_batches` has it.
+        `version` and what is raised are those of `LogTransactions.end`; also NotLeaderError.
+        """
+        if self.leadership is not None:
+            self.leadership.check_append()
+        offset = self.log.transactions.end(marker, version, self._now_ms())
+        self._flusher.appended(self.log)
+        if self.leadership is not None:
+            self.leadership.appended()
+        return offset + 1
 
     def _appended(self, byte_count: int, message_count: int, is_awaited: bool = False) -> None:
         counts = self.counts

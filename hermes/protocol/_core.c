@@ -1605,16 +1605,17 @@ write_uint64(uint8_t *place, uint64_t value)
 static PyObject *
 single_fetched(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 8 || !PyBytes_Check(args[3]) || !(args[7] == Py_None || PyBytes_Check(args[7]))) {
+    if (nargs != 9 || !PyBytes_Check(args[3]) || !(args[8] == Py_None || PyBytes_Check(args[8]))) {
         PyErr_SetString(PyExc_TypeError, "expected version, correlation_id, level, place, mark, "
-                                         "start, size and records");
+                                         "stable_end, start, size and records");
         return NULL;
     }
     long version = PyLong_AsLong(args[0]), correlation_id = PyLong_AsLong(args[1]);
     long level = PyLong_AsLong(args[2]);
-    long long mark = PyLong_AsLongLong(args[4]), start = PyLong_AsLongLong(args[5]);
-    Py_ssize_t size = PyLong_AsSsize_t(args[6]), place_bytes = PyBytes_Size(args[3]);
-    Py_ssize_t held = args[7] == Py_None ? 0 : PyBytes_Size(args[7]);
+    long long mark = PyLong_AsLongLong(args[4]), stable_end = PyLong_AsLongLong(args[5]);
+    long long start = PyLong_AsLongLong(args[6]);
+    Py_ssize_t size = PyLong_AsSsize_t(args[7]), place_bytes = PyBytes_Size(args[3]);
+    Py_ssize_t held = args[8] == Py_None ? 0 : PyBytes_Size(args[8]);
     if (PyErr_Occurred()) {
         return NULL;
     }
@@ -1636,7 +1637,7 @@ single_fetched(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t na
     }
     *then++ = 0;
     *then++ = 0;
-    then = write_uint64(write_uint64(then, (uint64_t)mark), (uint64_t)mark);
+    then = write_uint64(write_uint64(then, (uint64_t)mark), (uint64_t)stable_end);
     if (version >= FETCH_START) {
         then = write_uint64(then, (uint64_t)start);
     }
@@ -1648,7 +1649,7 @@ single_fetched(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t na
     Py_ssize_t head_bytes = (to - before) + place_bytes + (then - after);
     write_uint32(before, (uint32_t)(head_bytes - 4 + size + end_bytes));
     PyObject *made
-        = PyBytes_FromStringAndSize(NULL, head_bytes + (args[7] == Py_None ? 0 : held + end_bytes));
+        = PyBytes_FromStringAndSize(NULL, head_bytes + (args[8] == Py_None ? 0 : held + end_bytes));
     if (made == NULL) {
         return NULL;
     }
@@ -1658,9 +1659,9 @@ single_fetched(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t na
     memcpy(at, PyBytes_AsString(args[3]), (size_t)place_bytes);
     at += place_bytes;
     memcpy(at, after, (size_t)(then - after));
-    if (args[7] != Py_None) {
+    if (args[8] != Py_None) {
         at += then - after;
-        memcpy(at, PyBytes_AsString(args[7]), (size_t)held);
+        memcpy(at, PyBytes_AsString(args[8]), (size_t)held);
         memset(at + held, 0, (size_t)end_bytes);
     }
     return made;

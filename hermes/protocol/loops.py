@@ -635,6 +635,7 @@ def single_fetched(
     level: int,
     place: bytes,
     mark: int,
+    stable_end: int,
     start: int,
     size: int,
     records: bytes | None,
@@ -642,12 +643,13 @@ def single_fetched(
     """Encode the response to what `single_fetch` finds, its size included.
 
     `records` are of `size` bytes; with None the caller sends them, and in flexible versions three
-    bytes of 0. `mark` is the high watermark, `start` the log's first offset.
+    bytes of 0. `mark` is the high watermark, `stable_end` the last stable offset, `start` the
+    log's first one.
     """
     is_flexible = version >= _FETCH_FLEXIBLE
     tags = bytes(is_flexible)
     parts = [_SIZE.pack(correlation_id), tags, bytes(10 if version >= _FETCH_SESSION else 4), place]
-    parts += bytes(2), struct.pack(">qq", mark, mark)
+    parts += bytes(2), struct.pack(">qq", mark, stable_end)
     parts.append(struct.pack(">q", start) if version >= _FETCH_START else b"")
     parts.append(_length(0 if level == 1 else -1, is_flexible))
     parts.append(b"\xff\xff\xff\xff" if version >= _FETCH_RACK else b"")

@@ -28,6 +28,9 @@ A newcomer reads in this order:
     producer_states
                  what a log knows of idempotent producers; producer_snapshots: the files of it;
                  producer_ids: which of them were given out
+    log_transactions
+                 transactions of a log begin, end, and are told to readers; transactions: which are
+                 open; aborted_index: which were aborted
     layout       the names in a data directory; directory: all logs of a broker; lock: only one;
                  owner: whose it is; topic_entries: what was set for single topics; whole_files:
                  how such are written

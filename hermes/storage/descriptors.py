@@ -262,14 +262,14 @@ class LogSlice:
         self.position = position
         self.length = length
 
-    def is_of(self, file: CachedFile) -> bool:
-        return self._file is file
-
     def fileno(self) -> int:
         """Open until `release`; ValueError without one. Never close it, never move its position."""
         if self._file is None:
             raise ValueError("an empty or released slice has no descriptor")
         return self._descriptor
+
+    def is_of(self, file: CachedFile) -> bool:
+        return self._file is file
 
     def release(self) -> None:
         file, self._file = self._file, None

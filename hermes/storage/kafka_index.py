@@ -415,6 +415,16 @@ class KafkaIndex(TimeIndex):
             end = max(end, further)
         return end
 
+    def end_at(self, log_descriptor: int, position: int, limit: int) -> int:
+        """The offset after the last batch that ends up to a limit, from a batch's position on."""
+        end = self._base_offset
+        begin = max(position, self._nearest_position(log_descriptor, limit - 1, self._files))
+        for place in walk(self._reader(log_descriptor), begin, end, over_damage=True):
+            if place.end_position > limit:
+                break
+            end = place.header.next_offset
+        return end
+
     def _step(
         self, files: FileLayer, log_descriptor: int, position: int, limit: int, steps: int
     ) -> tuple[int, bool]:

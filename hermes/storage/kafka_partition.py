@@ -6,7 +6,7 @@ What changes here waits in memory for the log's next flush: nothing is synced wh
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from errno import EIO
 from functools import partial
@@ -14,6 +14,8 @@ from uuid import UUID
 
 from hermes.errors import StorageError
 from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.transaction_markers import Marker, marker_in
+from hermes.storage.aborted_index import AbortedIndex, AbortedTransaction
 from hermes.storage.batch_walk import BatchReader, Place, walk
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
@@ -36,10 +38,11 @@ from hermes.storage.partition_record import (
     read_record,
     write_record,
 )
-from hermes.storage.producer_snapshots import ProducerSnapshots
+from hermes.storage.producer_snapshots import ProducerSnapshots, Replayed
 from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.sidecar import FormatSidecar, KnownLog
+from hermes.storage.transactions import Transactions
 
 __all__ = ["KafkaPartition", "encode_topic_id"]
 
@@ -75,6 +78,10 @@ class KafkaPartition(FormatSidecar):
         self.topic_id = topic_id
         self.producers = ProducerStates(f"{topic}-{partition}")
         self._snapshots = ProducerSnapshots(directory, files)
+        self.transactions = Transactions()
+        self.aborted = AbortedIndex(directory, files)
+        self._replayed: Replayed | None = None
+        self._scanned_from: int | None = None
         self.mended: list[str] = []
         self.lost = ""
         self._recalled: PartitionRecord | None = None
@@ -101,7 +108,7 @@ class KafkaPartition(FormatSidecar):
             self._mend(RECORD_NAME, "could not be read: Kafka's files were believed")
         self._recalled = self._recorded = found
         self._is_record_synced = False
-        self._is_clean = clean
+        self._is_clean, self._scanned_from = clean, None
         self.known = KnownLog() if found is None else KnownLog(found.segments, found.end)
         self._seen = ()
         is_made_now = is_new and is_unused(self._directory, self._files)
@@ -157,8 +164,28 @@ class KafkaPartition(FormatSidecar):
         damaged = None if self._is_clean else partial(self._damaged, segments, end)
         # What was deleted inside of a segment is there still: else the end of what a snapshot knows
         # of a producer would be taken for the end of what it sent.
-        self._snapshots.load(self.producers, first, end, now_ms, replay, damaged)
+        self._replayed = self._snapshots.load(
+            self.producers, first, end, now_ms, replay, damaged, self._scanned_from
+        )
+        self._settle_aborted(segments)
         return earliest
+
+    def end_for(self, start: int, end: int, bad_ranges: Sequence[tuple[int, int]]) -> int:
+        self._scanned_from = start
+        return end
+
+    def _settle_aborted(self, segments: Sequence[Segment]) -> None:
+        assert self._replayed is not None
+        bases = [each.base_offset for each in segments]
+        self.aborted.settle(bases, self._replayed.since, self._replayed.aborted)
+
+    def installed(self) -> None:
+        self._take_replayed()
+
+    def _take_replayed(self) -> None:
+        replayed, self._replayed = self._replayed, None
+        if replayed is not None:
+            self.transactions.replace(replayed.begun, replayed.ended)
 
     def _start(self, first: int, end: int) -> int:
         said = self._checkpoints.start(*self._key)
@@ -204,6 +231,8 @@ class KafkaPartition(FormatSidecar):
         """See `Sidecar.record`; `start` is where the log is to begin, if not where it does."""
         with self._recording:
             view, topic_id = view_of(), self.topic_id
+            if is_synced and view.segments:  # what lies before is about to be deleted
+                self.aborted.begin_at(view.segments[0].base_offset)
             if topic_id is None or not view.bases:
                 return
             start = view.earliest if start is None else start
@@ -255,10 +284,17 @@ class KafkaPartition(FormatSidecar):
     def recovered(self, segments: Sequence[Segment], earliest: int, end: int, now_ms: int) -> None:
         replay = partial(self._headers, segments, end)
         first = segments[0].base_offset
-        self._snapshots.load(self.producers, first, end, now_ms, replay)
+        self._replayed = self._snapshots.load(self.producers, first, end, now_ms, replay)
+        self._settle_aborted(segments)
 
-    def _headers(self, segments: Sequence[Segment], end: int, start: int) -> Iterator[BatchHeader]:
-        return (place.header for _, place in self._places(segments, end, start))
+    def _headers(
+        self, segments: Sequence[Segment], end: int, start: int
+    ) -> Iterator[tuple[BatchHeader, Marker | None]]:
+        for reader, (position, header) in self._places(segments, end, start):
+            marker = None
+            if header.is_control:
+                marker = marker_in(header, reader.read(position, header.size_bytes))
+            yield header, marker
 
     def _damaged(self, segments: Sequence[Segment], end: int, offsets: set[int]) -> set[int]:
         return {
@@ -336,6 +372,7 @@ class KafkaPartition(FormatSidecar):
 
     def cut(self, earliest: int, end: int) -> None:
         self._has_new_epochs |= self.epochs.settle((), earliest, end)
+        self._take_replayed()
 
     def epoch_before(self, offset: int) -> int:
         return self.epochs.before(offset)
@@ -343,15 +380,42 @@ class KafkaPartition(FormatSidecar):
     def begin_epoch(self, epoch: int, offset: int) -> None:
         self._has_new_epochs |= self.epochs.begin(epoch, offset)
 
-    def placed(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
+    def ends_in(
+        self, headers: Sequence[BatchHeader], markers: Mapping[int, Marker]
+    ) -> list[AbortedTransaction]:
+        """Under the log's lock: which transactions are aborted in batches about to be appended.
+
+        `markers`: those that end transactions, by their offsets.
+        """
+        aborted: list[AbortedTransaction] = []
+        if not markers:
+            return aborted
+        after = Transactions()
+        after.replace(self.transactions.open, ())
+        for each in headers:
+            marker, begun = markers.get(each.base_offset), after.open.get(each.producer_id)
+            if marker is not None and not marker.is_commit and begun is not None:
+                stable = after.stable_without(each.producer_id, each.last_offset)
+                entry = AbortedTransaction(each.producer_id, begun, each.last_offset, stable)
+                aborted.append(entry)
+            after.follow(each)
+        return aborted
+
+    def placed(
+        self, headers: Sequence[BatchHeader], markers: Mapping[int, Marker], now_ms: int
+    ) -> None:
         for each in headers:
             self.begin_epoch(each.leader_epoch, each.base_offset)
-            self.producers.note((each,), each.base_offset, now_ms)
+            marker = markers.get(each.base_offset)
+            self.producers.note((each,), each.base_offset, now_ms, marker)
+            self.transactions.follow(each)
 
     def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
         self.cut(offset, offset)
         self.producers.replace({})
+        self.transactions.replace({}, ())
         self._snapshots.clear()
+        self.aborted.load()
         self.keep_start(offset, view_of)
 
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
@@ -362,6 +426,8 @@ class KafkaPartition(FormatSidecar):
         self._checkpoints.forget(*self._key)
 
     def sync(self) -> None:
+        if self.aborted.is_dirty:
+            self.aborted.sync()
         if self._is_new:
             assert self.topic_id is not None
             write_topic_id(self._directory, self.topic_id, self._files, is_synced=True)

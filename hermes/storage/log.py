@@ -7,8 +7,8 @@ commits, too. What was committed is never taken back.
 
 A log's parts, its locks and their order: `hermes.storage.log_state`. Which thread may call what:
 
-- `append`, `read`, the properties and `sources.append_range`: the reactor's thread. `read` may open
-  a file, never reads it.
+- `append`, `read`, the properties, `sources.append_range` and `transactions`: the reactor's thread.
+  `read` may open a file, never reads it.
 - `offsets_before`, `offset_at_time`, `latest_timestamp`, `boundary_before`, `append_times`,
   `segment_infos`: any thread; they read a little (the boundary and what goes by messages'
   timestamps sometimes more), so a worker thread is the better place.
@@ -41,10 +41,17 @@ from hermes.storage.log_opening import LogOpening
 from hermes.storage.log_replica import LogReplica
 from hermes.storage.log_sources import LogSources, SourcesSidecar
 from hermes.storage.log_state import LogState
+from hermes.storage.log_transactions import LogTransactions
 from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
+from hermes.storage.segment import (
+    FlushedEnd,
+    HighWatermark,
+    LastStableOffset,
+    LogView,
+    Segment,
+)
 from hermes.storage.settings import LogSettings
 
 #: How often segments are looked at again when one was renamed or deleted at that moment.
@@ -106,9 +113,11 @@ class Log:
             log_format,
             directory,
             (sources, self.sidecar),
+            self.sidecar.transactions,
         )
         self._reader = LogReader(self.files, descriptors, log_format)
         self.sources = LogSources(self.state, sources)
+        self.transactions = LogTransactions(self.state, self.sidecar)
         self.exchange = LogExchange(self.state)
         self._opening = LogOpening(self.state, self.sidecar, self.exchange)
         self._deletion = LogDeletion(self.state, self.sidecar)
@@ -187,6 +196,11 @@ class Log:
     def high_watermark(self) -> HighWatermark:
         """The offset up to which the log is committed, and therefore visible."""
         return self.state.view.high_watermark
+
+    @property
+    def stable_end(self) -> LastStableOffset:
+        """The offset up to which all is committed and no transaction is open."""
+        return self.state.view.stable_end
 
     @property
     def size_bytes(self) -> int:
@@ -367,7 +381,8 @@ class Log:
         with state.lock:
             view = state.view
             mark = HighWatermark(max(view.high_watermark, min(offset, view.flushed_end)))
-            state.view = view._replace(high_watermark=mark)
+            stable_end = state.stable_end(mark, view.earliest)
+            state.view = view._replace(high_watermark=mark, stable_end=stable_end)
             return mark
 
     # -- reading --------------------------------------------------------------------------------
@@ -400,17 +415,24 @@ class Log:
         return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
 
     def fetch(
-        self, offset: int, max_bytes: int, whole_first: bool, resident: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        whole_first: bool,
+        resident: bool,
+        is_committed: bool = False,
     ) -> tuple[LogSlice | bytes, LogView]:
         """`read` for a response: bytes where they are few and `resident` in memory, or none.
 
-        The arguments are the same, and so is what is raised. Returns where it was read, too.
+        The arguments are the same, and so is what is raised; `is_committed`: read up to the last
+        stable offset only, as if the log ended there. Returns where it was read, too.
         """
         # What `_through_view` does, written out: this runs for every fetch.
         view = self.state.view
-        if offset == view.high_watermark and view.bases:
+        end: int = view.stable_end if is_committed else view.high_watermark
+        if offset == end and view.bases:
             return b"", view
-        read = self._reader.fetch
+        read = self._reader.fetch_stable if is_committed else self._reader.fetch
         try:
             return read(view, offset, max_bytes, whole_first, resident, resident), view
         except (OffsetOutOfRangeError, SegmentRetiredError):

@@ -45,9 +45,9 @@ class LogDeletion:
                 raise storage_error(f"{state.name}: delete records", error) from error
             with state.lock:
                 view = state.view
-                state.view = LogView.of(
-                    view.segments, view.flushed_end, view.high_watermark, offset
-                )
+                mark = view.high_watermark
+                stable_end = state.stable_end(mark, offset)
+                state.view = LogView.of(view.segments, view.flushed_end, mark, stable_end, offset)
             self._sidecar.cut(offset, state.tail.end)
             self._remove_from_view(view.position_of(offset), None)
         self.delete_removed()
@@ -99,7 +99,8 @@ class LogDeletion:
             except OSError as error:
                 what = f"{state.name}: begin an empty segment"
                 raise storage_error(what, error) from error
-            state.view = LogView.of((stand_in,), end, view.high_watermark)
+            mark = view.high_watermark
+            state.view = LogView.of((stand_in,), end, mark, state.stable_end(mark, end))
         state.retire(view.segments)
         state.directory.remove(view.segments)
         flush(state)

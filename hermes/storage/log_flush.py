@@ -46,10 +46,11 @@ def flush(state: LogState) -> FlushedEnd:
     state.index_failures += tail.write_indexes(work, state.view.flushed_end)
     with state.lock:
         tail.finish(work)
-        bases, segments, _, high_watermark = state.view
+        bases, segments, _, high_watermark, stable_end = state.view
         if state.is_sole_copy:
             high_watermark = HighWatermark(work.end)
-        state.view = LogView(bases, segments, work.end, high_watermark)
+            stable_end = state.stable_end(high_watermark, bases[0])
+        state.view = LogView(bases, segments, work.end, high_watermark, stable_end)
     for each in state.told_of_flushes:
         try:
             each.flushed(state.lock, state.current_view)

@@ -14,7 +14,13 @@ from hermes.storage.log_exchange import LogExchange
 from hermes.storage.log_state import LogState
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport, TailRecovery
-from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
+from hermes.storage.segment import (
+    FlushedEnd,
+    HighWatermark,
+    LastStableOffset,
+    LogView,
+    Segment,
+)
 from hermes.storage.segment_files import (
     LoadingSegment,
     find_again,
@@ -149,7 +155,10 @@ class LogOpening:
                 self._doomed = list(view.segments[kept:])
                 flushed_end = FlushedEnd(min(view.flushed_end, end))
                 mark = HighWatermark(min(view.high_watermark, end))
-                state.view = LogView.of(view.segments[:kept], flushed_end, mark, view.earliest)
+                stable_end = LastStableOffset(min(view.stable_end, end))
+                state.view = LogView.of(
+                    view.segments[:kept], flushed_end, mark, stable_end, view.earliest
+                )
                 tail.end = end
             state.retire(self._doomed)
             return self._recover(now_ms)

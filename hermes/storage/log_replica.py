@@ -16,9 +16,16 @@ from hermes.storage.log_flush import flush
 from hermes.storage.log_opening import LogOpening
 from hermes.storage.log_sources import LogSources
 from hermes.storage.log_state import LogState
+from hermes.storage.log_transactions import append_at_places, markers_in
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
+from hermes.storage.segment import (
+    FlushedEnd,
+    HighWatermark,
+    LastStableOffset,
+    LogView,
+    Segment,
+)
 from hermes.storage.sidecar import FormatSidecar
 from hermes.storage.source_spans import ToldSources
 
@@ -50,7 +57,8 @@ class LogReplica:
             state.is_sole_copy = False
             view = state.view
             mark = HighWatermark(max(min(high_watermark, view.flushed_end), view.earliest))
-            state.view = view._replace(high_watermark=mark)
+            stable_end = state.stable_end(mark, view.earliest)
+            state.view = view._replace(high_watermark=mark, stable_end=stable_end)
 
     def read_appended(
         self, offset: int, max_bytes: int, *, whole_first: bool = False, resident: bool = False
@@ -142,20 +150,12 @@ class LogReplica:
             StorageError: they don't follow what the log has; or as for `Log.append`.
         """
         self._check_format()
-        state = self._state
+        state, markers = self._state, markers_in(headers, buffers)
         with state.lock:
             start, end = state.tail.end, self._check_order(headers)
             state.tail.skip_to(headers[0].base_offset)
-            state.prepare(now_ms)
-            tail = state.tail
-            size_bytes = sum(each.size_bytes for each in headers)
-            batches = [
-                (each.size_bytes, each.last_offset, each.max_timestamp_ms) for each in headers
-            ]
-            state.last_append_ms = now_ms
-            with self._sources.placing(told, start, end):
-                tail.append(buffers, size_bytes, end - tail.end, now_ms, batches)
-            self._sidecar.placed(headers, now_ms)
+            placing = self._sources.placing(told, start, end)
+            append_at_places(state, self._sidecar, buffers, headers, markers, now_ms, placing)
 
     def note_sources(self, told: ToldSources, now_ms: int) -> None:
         """Take over up to where the other log has its sources; the next flush has it on disk.
@@ -267,4 +267,5 @@ class LogReplica:
                 tail.end = before
                 raise storage_error(f"{state.name}: begin an empty segment", error) from error
         state.openings += 1
-        state.view = LogView.of(left, FlushedEnd(offset), HighWatermark(offset))
+        ends = FlushedEnd(offset), HighWatermark(offset), LastStableOffset(offset)
+        state.view = LogView.of(left, *ends)

@@ -34,10 +34,17 @@ from hermes.storage.files import FileLayer, is_no_descriptor, is_no_room, storag
 from hermes.storage.loading import LoadedLog
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
-from hermes.storage.segment import FlushedEnd, HighWatermark, LogView, Segment
+from hermes.storage.segment import (
+    FlushedEnd,
+    HighWatermark,
+    LastStableOffset,
+    LogView,
+    Segment,
+)
 from hermes.storage.settings import LogSettings
 from hermes.storage.sidecar import Sidecar, busy_at
 from hermes.storage.tail import Tail
+from hermes.storage.transactions import Transactions
 
 
 class LogState:
@@ -45,6 +52,7 @@ class LogState:
 
     Attributes:
         sidecars: in the order in which they are called.
+        transactions: which are open; none ever is in a format that has none.
         prepared, accounted, synced, told_of_flushes: those of them that an append or a flush calls.
         view: what readers see; empty before the log was opened.
         offline_reason: why it takes no appends, in words for an operator; None when it does.
@@ -62,6 +70,7 @@ class LogState:
         log_format: LogFormat,
         directory: str,
         sidecars: Sequence[Sidecar],
+        transactions: Transactions,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -70,10 +79,11 @@ class LogState:
         self.format = log_format
         self.directory = LogDirectory(directory, log_format, files, descriptors)
         self.sidecars = sidecars
+        self.transactions = transactions
         self.enlist()
         self.lock = threading.Lock()
         self.flush_lock = threading.Lock()
-        self.view = LogView((), (), FlushedEnd(0), HighWatermark(0))
+        self.view = LogView((), (), FlushedEnd(0), HighWatermark(0), LastStableOffset(0))
         self.tail = Tail(files, descriptors, self.directory, log_format)
         self.offline_reason: str | None = "not opened yet"
         self.is_closed = False
@@ -167,14 +177,21 @@ class LogState:
         is flushed is committed.
         """
         known = view.flushed_end if self.is_sole_copy else self.view.high_watermark
-        high_watermark = HighWatermark(min(view.flushed_end, max(known, view.earliest)))
-        self.view = view._replace(high_watermark=high_watermark)
+        mark = HighWatermark(min(view.flushed_end, max(known, view.earliest)))
+        stable_end = self.stable_end(mark, view.earliest)
+        self.view = view._replace(high_watermark=mark, stable_end=stable_end)
+
+    def stable_end(self, mark: HighWatermark, earliest: int) -> LastStableOffset:
+        """Under the lock: up to where all is decided, with a high watermark and a start."""
+        first = self.transactions.commit(mark)
+        return LastStableOffset(mark if first >= mark else max(first, earliest))
 
     def install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
         self.is_suspect |= loaded.report is not None and bool(loaded.report.bad_ranges)
-        self.show(LogView.of(loaded.segments, FlushedEnd(loaded.end), HighWatermark(0), earliest))
+        ends = FlushedEnd(loaded.end), HighWatermark(0), LastStableOffset(0)
+        self.show(LogView.of(loaded.segments, *ends, earliest))
         self.tail = Tail(
             self.files,
             self.descriptors,

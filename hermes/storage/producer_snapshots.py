@@ -14,7 +14,7 @@ nothing depends on one: what is damaged, or beyond the log's end, is removed.
     + 14      8       int64     its offset
     + 22      4       int32     how far it is from its batch's first message
     + 26      8       int64     its batch's largest timestamp, in ms since 1970
-    + 34      4       int32     epoch of the transactions' coordinator; -1 for none
+    + 34      4       int32     epoch of the coordinator that ended its last transaction; -1: none
     + 38      8       int64     where the current transaction begins; -1 for none
 
 Layout and life: Kafka 4 (`ProducerStateManager`). Only the last batch of each producer is in it.
@@ -25,11 +25,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.transaction_markers import Marker
+from hermes.storage.aborted_index import AbortedTransaction
 from hermes.storage.files import FileLayer, write_all
 from hermes.storage.producer_states import (
     REMEMBERED_BATCHES,
@@ -39,6 +41,7 @@ from hermes.storage.producer_states import (
     StoredBatch,
     unexpired,
 )
+from hermes.storage.transactions import Transactions
 from hermes.storage.whole_files import read_whole
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
@@ -63,8 +66,8 @@ _BATCH_MESSAGES: Final = 2000
 #: So many messages before a snapshot, at most, are looked at again.
 _MOST_MESSAGES: Final = 50_000
 
-#: Reads the headers of a log's batches from an offset to its end.
-Replay = Callable[[int], Iterable[BatchHeader]]
+#: Reads the headers of a log's batches from an offset to its end, and the markers in them.
+Replay = Callable[[int], Iterable[tuple[BatchHeader, Marker | None]]]
 
 
 def snapshot_name(offset: int) -> str:
@@ -73,7 +76,10 @@ def snapshot_name(offset: int) -> str:
 
 def encode_snapshot(states: Mapping[int, ProducerState]) -> bytes:
     entries = [
-        _ENTRY.pack(producer, each.epoch, *_last_of(each), _NONE, _NONE)
+        _ENTRY.pack(
+            *(producer, each.epoch, *_last_of(each)),
+            *(each.coordinator_epoch, each.transaction_start),
+        )
         for producer, each in states.items()
     ]
     body = _COUNT.pack(len(entries)) + b"".join(entries)
@@ -101,9 +107,9 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
         raise ValueError(f"it says that it has {count} producers, in {len(data)} bytes")
     states = {}
     for fields in _ENTRY.iter_unpack(memoryview(data)[end:]):
-        producer, epoch, sequence, offset, delta, time_ms, _, _ = fields
+        producer, epoch, sequence, offset, delta, time_ms, coordinator, start = fields
         batches = () if sequence < 0 else (StoredBatch(sequence, offset, delta, time_ms),)
-        states[producer] = ProducerState(epoch, batches, time_ms)
+        states[producer] = ProducerState(epoch, batches, time_ms, start, coordinator)
     return states
 
 
@@ -117,6 +123,22 @@ def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
         if each.batches and now_ms - each.last_timestamp_ms < RECENT_MS
     )
     return min(messages, _MOST_MESSAGES)
+
+
+class Replayed(NamedTuple):
+    """What became of transactions in the part of a log that was read again.
+
+    Attributes:
+        since: where that begins.
+        begun: where each transaction begins that hasn't ended, by its producer.
+        ended: (where it begins, where its marker is) of each one that has.
+        aborted: those of them that were aborted.
+    """
+
+    since: int
+    begun: Mapping[int, int]
+    ended: Sequence[tuple[int, int]]
+    aborted: Sequence[AbortedTransaction]
 
 
 class ProducerSnapshots:
@@ -134,30 +156,63 @@ class ProducerSnapshots:
         now_ms: int,
         replay: Replay,
         damaged: Callable[[set[int]], set[int]] | None = None,
-    ) -> None:
+        synced_to: int | None = None,
+    ) -> Replayed:
         """Know what the newest snapshot says, and the batches after it.
 
-        `damaged` tells which of the batches that begin at some offsets aren't whole; None where
-        none can have been torn.
+        Args:
+            damaged: tells which of the batches that begin at some offsets aren't whole; None where
+                none can have been torn.
+            synced_to: up to where what lies beside the log is on disk for certain; None for all.
         """
-        found, states = start, dict[int, ProducerState]()
+        found, states = self._newest(start, end, synced_to)
+        # Apart from `producers`, which others look at meanwhile.
+        replayed, transactions = ProducerStates(""), _Replay(states, found)
+        for header, marker in replay(max(start, found - _offsets_under_way(states, now_ms))):
+            replayed.note((header,), header.base_offset, now_ms, marker)
+            transactions.go_on(header, marker)
+        if damaged is not None:
+            batches = (each for state in replayed.states.values() for each in state.batches)
+            replayed.forget(damaged({each.base_offset for each in batches}))
+        begun = transactions.open.open
+        merged = {
+            producer: state._replace(
+                transaction_start=begun.get(producer, _NONE),
+                coordinator_epoch=max(state.coordinator_epoch, _coordinator(states.get(producer))),
+            )
+            for producer, state in {**states, **replayed.states}.items()
+        }
+        producers.replace(unexpired(merged, now_ms))
+        return Replayed(found, begun, transactions.ended, transactions.aborted)
+
+    def _newest(
+        self, start: int, end: int, synced_to: int | None
+    ) -> tuple[int, dict[int, ProducerState]]:
+        """The newest snapshot that can be used: its offset and what it says.
+
+        One beyond what is on disk for certain is used where there is no other: then Hermes wrote
+        it, after a flush. Of Kafka's there is one for each segment, all on their way to the disk.
+        """
+        later = None
         for offset in reversed(self._offsets()):
             path = self._path(offset)
             if offset <= end:
                 with suppress(ValueError):
                     data = read_whole(path, _MOST_BYTES, self._files)
-                    states, found = decode_snapshot(data or b""), max(start, offset)
-                    break
+                    found = max(start, offset), decode_snapshot(data or b"")
+                    if synced_to is None or offset <= synced_to:
+                        return found
+                    later = later or found
+                    continue
             with suppress(FileNotFoundError):
                 self._files.unlink(path)
-        # Apart from `producers`, which others look at meanwhile.
-        replayed = ProducerStates("")
-        for header in replay(max(start, found - _offsets_under_way(states, now_ms))):
-            replayed.note((header,), header.base_offset, now_ms)
-        if damaged is not None:
-            batches = (each for state in replayed.states.values() for each in state.batches)
-            replayed.forget(damaged({each.base_offset for each in batches}))
-        producers.replace(unexpired({**states, **replayed.states}, now_ms))
+        if later is None:
+            return start, {}
+        if synced_to is not None and synced_to <= start:
+            return start, {
+                key: each._replace(transaction_start=_NONE) for key, each in later[1].items()
+            }
+        return later
 
     def write(self, captures: Sequence[Capture]) -> None:
         """Write the newest of what was captured, and remove the oldest snapshots.
@@ -188,3 +243,31 @@ class ProducerSnapshots:
 
     def _path(self, offset: int) -> str:
         return os.path.join(self._directory, snapshot_name(offset))
+
+
+def _coordinator(state: ProducerState | None) -> int:
+    return _NONE if state is None else state.coordinator_epoch
+
+
+class _Replay:
+    """Follows transactions through batches that are read again, behind a snapshot."""
+
+    def __init__(self, states: Mapping[int, ProducerState], found: int) -> None:
+        self._found = found
+        self.open = Transactions()
+        begun = {key: each.transaction_start for key, each in states.items()}
+        self.open.replace({key: each for key, each in begun.items() if each >= 0}, ())
+        self.ended: list[tuple[int, int]] = []
+        self.aborted: list[AbortedTransaction] = []
+
+    def go_on(self, header: BatchHeader, marker: Marker | None) -> None:
+        if header.base_offset < self._found:
+            return
+        producer, last = header.producer_id, header.last_offset
+        begun = self.open.open.get(producer)
+        if header.is_control and begun is not None:
+            self.ended.append((begun, last))
+            if marker is not None and not marker.is_commit:
+                stable = self.open.stable_without(producer, last)
+                self.aborted.append(AbortedTransaction(producer, begun, last, stable))
+        self.open.follow(header)

@@ -15,15 +15,24 @@ messages only, and forgets who writes old ones within minutes.
 
 Nothing here touches a file (`hermes.storage.producer_snapshots` does) or knows a clock.
 
-Rules: Kafka 4 (`ProducerAppendInfo`, `ProducerStateEntry`), without transactions.
+A producer in a transaction isn't forgotten. What it sends ends nothing: a marker does
+(`hermes.storage.transactions`).
+
+Rules: Kafka 4 (`ProducerAppendInfo`, `ProducerStateEntry`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
-from hermes.protocol.record_batches import CONTROL_BIT, BatchHeader
+from hermes.errors import (
+    CoordinatorFencedError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from hermes.protocol.record_batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from hermes.protocol.transaction_markers import Marker
 
 #: How many batches of a producer are remembered: as many as Kafka's clients have under way.
 REMEMBERED_BATCHES: Final = 5
@@ -78,11 +87,15 @@ class ProducerState(NamedTuple):
         batches: its last batches of that epoch, oldest first; none after a transaction's marker.
         last_timestamp_ms: the largest timestamp of the last batch, or when that was appended, if
             that was later and is known; ms since 1970.
+        transaction_start: where its transaction begins here that hasn't ended; -1 for none.
+        coordinator_epoch: of the coordinator that ended its last one; -1 if there was none.
     """
 
     epoch: int
     batches: tuple[StoredBatch, ...]
     last_timestamp_ms: int
+    transaction_start: int = -1
+    coordinator_epoch: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -145,6 +158,7 @@ class ProducerStates:
         Raises:
             OutOfOrderSequenceError: a batch before it is missing.
             InvalidProducerEpochError: its producer has begun anew since.
+            InvalidTransactionStateError: its producer is in a transaction, and the batch isn't.
         """
         pending: dict[int, ProducerState] = {}
         for header in headers:
@@ -161,6 +175,11 @@ class ProducerStates:
                 )
                 if not follows or header.producer_epoch != last.epoch:
                     self._check_follows(header, last, offset)
+                if last.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+                    raise InvalidTransactionStateError(
+                        f"producer {header.producer_id} has a transaction in {self._name} that "
+                        f"hasn't ended, and the batch is part of none"
+                    )
             if len(headers) > 1:
                 before = pending.get(header.producer_id, known)
                 pending[header.producer_id] = _with(before, header, offset)
@@ -184,6 +203,33 @@ class ProducerStates:
                 f"{who}: its sequence number is {first}, but the last one was {last.last_sequence}"
             )
 
+    def check_marker(self, marker: Marker, version: int) -> None:
+        """Decide about a marker that a coordinator wants to be appended.
+
+        Args:
+            version: of transactions; from 2 on the marker's epoch is the next one (KIP-890), and
+                one that came late can't end a later transaction.
+
+        Raises:
+            InvalidProducerEpochError: its producer has begun anew since.
+            CoordinatorFencedError: a later coordinator has ended transactions since.
+        """
+        known = self._states.get(marker.producer_id)
+        if known is None:
+            return
+        least = known.epoch + 1 if version >= 2 else known.epoch
+        if marker.producer_epoch < least:
+            raise InvalidProducerEpochError(
+                f"a marker for producer {marker.producer_id} in {self._name} has the epoch "
+                f"{marker.producer_epoch}, expected {least} at least"
+            )
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            raise CoordinatorFencedError(
+                f"a marker for producer {marker.producer_id} in {self._name} is of a coordinator "
+                f"of epoch {marker.coordinator_epoch}; one of epoch {known.coordinator_epoch} has "
+                "ended transactions since"
+            )
+
     def has_flushed(self, header: BatchHeader, high_watermark: int) -> bool:
         """Whether a batch is committed, as all are that come before one which is."""
         known = self._states.get(header.producer_id)
@@ -197,7 +243,11 @@ class ProducerStates:
         return False
 
     def note(
-        self, headers: Iterable[BatchHeader], base_offset: int, heard_ms: int | None = None
+        self,
+        headers: Iterable[BatchHeader],
+        base_offset: int,
+        heard_ms: int | None = None,
+        marker: Marker | None = None,
     ) -> None:
         """Remember batches that were appended or are found in the log.
 
@@ -206,6 +256,7 @@ class ProducerStates:
             base_offset: where the first one was appended; the others follow without a gap.
             heard_ms: when the producer was heard of, in ms since 1970, if that is known: what it
                 sends may be of any time.
+            marker: what the batch holds, for a single one that ends a transaction.
         """
         states = self._states
         for header in headers:
@@ -213,9 +264,9 @@ class ProducerStates:
             if producer >= 0:
                 # What is put back in goes to the end: the longest silent are the first.
                 state = states.pop(producer, None)
-                states[producer] = _with(state, header, base_offset, heard_ms)
+                states[producer] = _with(state, header, base_offset, heard_ms, marker)
                 if len(states) > self._most:
-                    del states[next(iter(states))]
+                    self.keep(self._most)
             base_offset += header.last_offset_delta + 1
             self._uncaptured_bytes += header.size_bytes
         if self._uncaptured_bytes >= CAPTURE_EVERY_BYTES:
@@ -234,7 +285,8 @@ class ProducerStates:
 
     def keep(self, most: int) -> None:
         """Know of so many producers at most, those that were silent the longest being forgotten."""
-        for producer in list(islice(self._states, max(0, len(self._states) - most))):
+        silent = (key for key, each in self._states.items() if each.transaction_start < 0)
+        for producer in list(islice(silent, max(0, len(self._states) - most))):
             del self._states[producer]
 
     def forget(self, offsets: Collection[int]) -> None:
@@ -247,7 +299,7 @@ class ProducerStates:
         for producer, state in list(self._states.items()):
             kept = tuple(each for each in state.batches if each.base_offset not in offsets)
             if len(kept) < len(state.batches):
-                if kept:
+                if kept or state.transaction_start >= 0:
                     self._states[producer] = state._replace(batches=kept)
                 else:
                     del self._states[producer]
@@ -290,7 +342,11 @@ def keep_together(logs: Iterable[ProducerStates], most: int) -> None:
 
 def unexpired(states: Mapping[int, ProducerState], now_ms: int) -> dict[int, ProducerState]:
     since = now_ms - EXPIRATION_MS
-    return {key: each for key, each in states.items() if each.last_timestamp_ms > since}
+    return {
+        key: each
+        for key, each in states.items()
+        if each.last_timestamp_ms > since or each.transaction_start >= 0
+    }
 
 
 def _follows(last_sequence: int, sequence: int) -> bool:
@@ -302,11 +358,17 @@ def _with(
     header: BatchHeader,
     base_offset: int,
     heard_ms: int | None = None,
+    marker: Marker | None = None,
 ) -> ProducerState:
     delta, time_ms, epoch = header.last_offset_delta, header.max_timestamp_ms, header.producer_epoch
     last_ms = time_ms if heard_ms is None or heard_ms < time_ms else heard_ms
     kept = () if state is None or state.epoch != epoch else state.batches
-    if header.attributes & CONTROL_BIT:  # what Kafka's transactions have left
-        return ProducerState(epoch, kept, last_ms)
+    start, coordinator = (-1, -1) if state is None else state[3:]
+    if header.attributes & CONTROL_BIT:
+        coordinator = coordinator if marker is None else marker.coordinator_epoch
+        return ProducerState(epoch, kept, last_ms, -1, coordinator)
+    if start < 0 and header.attributes & TRANSACTIONAL_BIT:
+        start = base_offset
     batch = StoredBatch(header.last_sequence, base_offset + delta, delta, time_ms)
-    return ProducerState(epoch, (*kept[1 - REMEMBERED_BATCHES :], batch), last_ms)
+    batches = (*kept[1 - REMEMBERED_BATCHES :], batch)
+    return ProducerState(epoch, batches, last_ms, start, coordinator)

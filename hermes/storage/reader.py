@@ -90,7 +90,7 @@ class LogReader:
                 `resident` in memory may be.
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
         """
-        bases, segments, _, high_watermark = view
+        bases, segments, _, high_watermark, _ = view
         position = bisect_right(bases, offset)
         if not position or offset > high_watermark:
             raise OffsetOutOfRangeError(offset, view.earliest, high_watermark)
@@ -131,6 +131,20 @@ class LogReader:
             # Nothing is left of what was at this end of the segment: go on with the next one.
             return self.fetch(view, end, max_bytes, whole_first, resident, few)
         return LogSlice(self._descriptors, file, descriptor, start, length)
+
+    def fetch_stable(
+        self,
+        view: LogView,
+        offset: int,
+        max_bytes: int,
+        whole_first: bool,
+        resident: bool,
+        few: bool,
+    ) -> LogSlice | bytes:
+        """`fetch` as if the log ended where the first transaction that is open begins."""
+        if view.stable_end < view.high_watermark:
+            view = view.up_to(view.stable_end)
+        return self.fetch(view, offset, max_bytes, whole_first, resident, few)
 
     def boundary_before(self, view: LogView, offset: int, max_message_bytes: int) -> int:
         offset = min(offset, view.high_watermark)

@@ -36,6 +36,7 @@ __all__ = [
     "UNFLUSHED_SUFFIX",
     "FlushedEnd",
     "HighWatermark",
+    "LastStableOffset",
     "LogView",
     "Segment",
     "choose_names",
@@ -186,6 +187,9 @@ FlushedEnd = NewType("FlushedEnd", int)
 #: Up to where a log is committed, on the disks of as many as must have it: what readers see.
 HighWatermark = NewType("HighWatermark", int)
 
+#: Up to where that is decided, too: no transaction is open before it (`transactions`).
+LastStableOffset = NewType("LastStableOffset", int)
+
 
 class LogView(NamedTuple):
     """What a log shows to readers at one moment: immutable, replaced as a whole (copy-on-write).
@@ -197,12 +201,15 @@ class LogView(NamedTuple):
         flushed_end: up to where the log is on this disk.
         high_watermark: up to where it is committed, and therefore visible; never beyond the
             flushed end, and the same where there is one copy only.
+        stable_end: up to where no transaction is open, for who reads only what was committed;
+            never beyond the high watermark, and nearly always the same.
     """
 
     bases: tuple[int, ...]
     segments: tuple[Segment, ...]
     flushed_end: FlushedEnd
     high_watermark: HighWatermark
+    stable_end: LastStableOffset
 
     @classmethod
     def of(
@@ -210,17 +217,21 @@ class LogView(NamedTuple):
         segments: tuple[Segment, ...],
         flushed_end: FlushedEnd,
         high_watermark: HighWatermark,
+        stable_end: LastStableOffset,
         earliest: int = 0,
     ) -> "LogView":
         """A log may begin inside the first segment."""
         first, *others = (each.base_offset for each in segments)
-        return cls((max(first, earliest), *others), segments, flushed_end, high_watermark)
+        bases = (max(first, earliest), *others)
+        stable_end = LastStableOffset(max(stable_end, bases[0]))
+        return cls(bases, segments, flushed_end, high_watermark, stable_end)
 
     def with_segments(self, segments: tuple[Segment, ...]) -> "LogView":
-        return LogView.of(segments, self.flushed_end, self.high_watermark, self.earliest)
+        marks = self.flushed_end, self.high_watermark, self.stable_end
+        return LogView.of(segments, *marks, self.earliest)
 
     def up_to(self, end: int) -> "LogView":
-        """The same for somebody who may read what isn't committed, up to the log's end."""
+        """The same for somebody who may read more, up to the log's end, or less."""
         return self._replace(high_watermark=HighWatermark(end))
 
     @property

@@ -18,15 +18,19 @@ into the page cache at most. All others run in a worker thread, under the log's 
 and may wait for a disk; but `record` and `forget` also without it. Any of them may raise `OSError`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 from uuid import UUID
 
 from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.transaction_markers import Marker
+from hermes.storage.aborted_index import AbortedIndex, AbortedTransaction
 from hermes.storage.checkpoints import LeaderEpochs
+from hermes.storage.files import FileLayer
 from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import LogView, Segment
+from hermes.storage.transactions import Transactions
 
 _NO_EPOCH = (-1, -1)
 
@@ -150,6 +154,8 @@ class FormatSidecar(Sidecar):
         known: what the log must have, after `load`.
         can_begin_inside: whether a log can begin inside of a segment.
         epochs: its leader epochs; nothing changes them in a format that has none.
+        transactions: which are open; the same.
+        aborted: which were aborted; the same.
     """
 
     topic_id: UUID | None = None
@@ -160,6 +166,8 @@ class FormatSidecar(Sidecar):
     known: KnownLog = KnownLog()
     can_begin_inside: bool = False
     epochs = LeaderEpochs("", ())
+    transactions = Transactions()
+    aborted: AbortedIndex = AbortedIndex("", FileLayer())
 
     def recovery_point(self) -> int:
         """Up to where another program has put the log on disk, when it was the last to use it."""
@@ -183,8 +191,16 @@ class FormatSidecar(Sidecar):
     def begin_epoch(self, epoch: int, offset: int) -> None:
         """Under the log's lock: append in a leader epoch from an offset on, the log's end."""
 
-    def placed(self, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Under the log's lock: batches were appended with offsets and epochs of another log."""
+    def ends_in(
+        self, headers: Sequence[BatchHeader], markers: Mapping[int, Marker]
+    ) -> list[AbortedTransaction]:
+        """Under the log's lock: which transactions are aborted in batches about to be appended."""
+        return []
+
+    def placed(
+        self, headers: Sequence[BatchHeader], markers: Mapping[int, Marker], now_ms: int
+    ) -> None:
+        """Under the log's lock: batches were appended with their offsets, epochs and markers."""
 
     def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
         pass

@@ -114,7 +114,7 @@ class LongPolls:
             return 0
         if not log.is_sole_copy and not self._partitions.led((log,)):
             return None
-        bases, _, _, mark = log.view
+        bases, _, _, mark, _ = log.view
         behind = mark - offset
         if behind < 0 and not log.is_sole_copy and offset <= log.end_offset:
             return 0

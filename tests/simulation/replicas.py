@@ -36,7 +36,7 @@ from hermes.errors import (
     StorageError,
     WrongStateError,
 )
-from hermes.partition.partition import AppendedBatches, check_and_append
+from hermes.partition.batch_appends import AppendedBatches, check_and_append
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.record_batches import BatchRules, check_batches
 from hermes.replication import following

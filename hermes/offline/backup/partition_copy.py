@@ -17,7 +17,7 @@ from hermes.storage.log_format import OpenSegment
 from hermes.storage.segment import BESIDE, Segment, segment_name
 from hermes.storage.source_positions import POSITIONS_NAME
 
-_SNAPSHOT_SUFFIX = ".snapshot"
+_NOT_MADE_AGAIN = (".snapshot", ".txnindex")
 
 
 class ChangedError(Exception):
@@ -147,7 +147,7 @@ class PartitionCopy:
         self._add_index(base, end)
         for beside in BESIDE[self._format.suffix]:
             # What Kafka keeps of the last one is made again; it may be about more than is copied.
-            if beside != self._format.index_suffix and (not is_last or beside == _SNAPSHOT_SUFFIX):
+            if beside != self._format.index_suffix and (not is_last or beside in _NOT_MADE_AGAIN):
                 self._add_whole(segment_name(base, beside), will_change=self.extent.tail > 0)
 
     def _note_damage(self, base: int, damage: Sequence[Damage] | None) -> None:

@@ -16,7 +16,7 @@ from hermes.errors import (
     StorageError,
 )
 from hermes.partition.awaited_batches import AWAITED_SECONDS, MOST_AWAITED, AwaitedBatches
-from hermes.partition.partition import check_and_append
+from hermes.partition.batch_appends import check_and_append
 from hermes.protocol.record_batches import (
     TRANSACTIONAL_BIT,
     BatchRules,

@@ -33,7 +33,8 @@ BYTES = bytes.fromhex(
 
 
 def header(sequence, base_offset, producer=1000):
-    return BatchHeader(base_offset, 99, 0, 0, 0, 0, 0, NOW_MS, producer, 2, sequence, 1)
+    """As it is read again, with no marker."""
+    return BatchHeader(base_offset, 99, 0, 0, 0, 0, 0, NOW_MS, producer, 2, sequence, 1), None
 
 
 @pytest.fixture

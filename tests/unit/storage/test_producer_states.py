@@ -4,7 +4,12 @@ import pytest
 
 from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from hermes.protocol.record_batches import CONTROL_BIT, BatchHeader
-from hermes.storage.producer_states import EXPIRATION_MS, ProducerStates, keep_together
+from hermes.storage.producer_states import (
+    EXPIRATION_MS,
+    ProducerState,
+    ProducerStates,
+    keep_together,
+)
 
 
 def batch(producer=7, epoch=0, sequence=0, count=1, time_ms=1000, attributes=0):
@@ -65,7 +70,7 @@ def test_a_marker_that_kafkas_transactions_have_left_begins_its_epoch(states):
 
     states.note([batch(epoch=1, sequence=-1, attributes=CONTROL_BIT, time_ms=2000)], 5)
 
-    assert states.states[7] == (1, (), 2000)
+    assert states.states[7] == ProducerState(1, (), 2000)
     assert states.check([batch(epoch=1, sequence=0)], 6) is None
     with pytest.raises(OutOfOrderSequenceError):
         states.check([batch(epoch=1, sequence=1)], 6)
