@@ -7,9 +7,15 @@ import click
 
 from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION, SIZE, TOPIC, option_type
-from hermes.cli.replica_options import asking, parse_brokers, parse_place, wait_for
+from hermes.cli.replica_options import asking, wait_for
 from hermes.cli.terminal import write_json, write_line
-from hermes.client.kafka_replicas import KafkaReplicas, Partition, Place
+from hermes.client.kafka_replicas import (
+    KafkaReplicas,
+    Partition,
+    Place,
+    parse_brokers,
+    parse_place,
+)
 from hermes.client.replica_plans import Plan, onto, with_copies, without
 from hermes.errors import ClientError
 

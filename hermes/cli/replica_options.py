@@ -22,29 +22,14 @@ from hermes.cli.registered_cluster import (
 )
 from hermes.cli.terminal import status
 from hermes.client.kafka_brokers import UNANSWERED
-from hermes.client.kafka_replicas import KafkaReplicas, Partition, Place
-from hermes.errors import ClientError, InvalidTopicError
-from hermes.protocol import check_topic_name
+from hermes.client.kafka_replicas import (
+    KafkaReplicas,
+    Partition,
+    parse_place,
+)
+from hermes.errors import ClientError
 
 _POLL_SECONDS: Final = 0.5
-
-
-def parse_place(text: str) -> Place:
-    topic, colon, number = text.rpartition(":")
-    if not colon or not (number.isascii() and number.isdecimal()):
-        raise ValueError(f"{text!r} is not TOPIC:PARTITION, such as clicks:0")
-    try:
-        check_topic_name(topic)
-    except InvalidTopicError as error:
-        raise ValueError(str(error)) from None
-    return topic, int(number)
-
-
-def parse_brokers(text: str) -> tuple[int, ...]:
-    ids = text.split(",")
-    if not all(each.isascii() and each.isdecimal() for each in ids):
-        raise ValueError(f"{text!r} are not ids of brokers, such as 1,2,3")
-    return tuple(map(int, ids))
 
 
 PLACES_ARGUMENT: Final = click.argument(

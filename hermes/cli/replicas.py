@@ -11,7 +11,14 @@ from hermes.cli.options import JSON_OPTION, YES_OPTION
 from hermes.cli.replica_moves import add_broker, drain, move, throttle
 from hermes.cli.replica_options import PLACES_ARGUMENT, TOPICS_ARGUMENT, asking, wait_for
 from hermes.cli.terminal import confirm, write_json, write_line, write_rows
-from hermes.client.kafka_replicas import NOBODY, Broker, KafkaReplicas, Partition, Place
+from hermes.client.kafka_replicas import (
+    NOBODY,
+    Broker,
+    KafkaReplicas,
+    Partition,
+    Place,
+    lags_of,
+)
 from hermes.client.replica_verifying import first_difference
 from hermes.errors import ClientError, HermesError
 
@@ -44,11 +51,11 @@ def list_(replicas: KafkaReplicas, as_json: bool, problems: bool, topics: tuple[
     the broker is down, is being given one, or is catching up.
     """
     brokers = replicas.brokers()
+    found = [each for each in replicas.partitions(topics) if not (problems and each.is_settled)]
+    ends = replicas.ends(found, brokers)
     rows = []
-    for each in replicas.partitions(topics):
-        if problems and each.is_settled:
-            continue
-        lags = _lags(replicas, brokers, each)
+    for each in found:
+        lags = lags_of(each, ends.get(each.place, {}))
         shown = {
             "topic": each.place[0],
             "partition": each.place[1],
@@ -57,7 +64,11 @@ def list_(replicas: KafkaReplicas, as_json: bool, problems: bool, topics: tuple[
             "replicas": each.replicas,
             "in_sync": sorted(each.in_sync),
             "lag": max(lags.values(), default=None),
-            "why": [_why(each, one, brokers) for one in each.replicas if one not in each.in_sync],
+            "why": [
+                f"{one} {each.why_not_in_sync(one, brokers)}"
+                for one in each.replicas
+                if one not in each.in_sync
+            ],
         }
         rows.append(shown if as_json else shown | _as_texts(shown))
     names = ("topic", "partition", "leader", "epoch", "replicas", "in_sync", "lag", "why")
@@ -68,37 +79,6 @@ def list_(replicas: KafkaReplicas, as_json: bool, problems: bool, topics: tuple[
 def _as_texts(row: dict[str, Any]) -> dict[str, Any]:
     lists = {key: ",".join(map(str, row[key])) for key in ("replicas", "in_sync")}
     return {**lists, "why": "; ".join(row["why"]) or None}
-
-
-def _why(partition: Partition, broker_id: int, brokers: dict[int, Broker]) -> str:
-    if broker_id not in brokers:
-        return f"{broker_id} is down"
-    if broker_id in partition.adding:
-        return f"{broker_id} gets a copy"
-    if partition.leader == NOBODY:
-        return f"{broker_id} has nobody to follow"
-    return f"{broker_id} catches up"
-
-
-def _lags(
-    replicas: KafkaReplicas, brokers: dict[int, Broker], partition: Partition
-) -> dict[int, int]:
-    """Of the copies that follow and can be asked, how many messages each lacks."""
-    leader = brokers.get(partition.leader)
-    if leader is None or len(partition.replicas) == 1:
-        return {}
-    found = {}
-    try:
-        _, end = replicas.bounds(leader, partition.place)
-    except ClientError:
-        return {}
-    for each in partition.replicas:
-        if each != partition.leader and each in brokers:
-            try:
-                found[each] = max(0, end - replicas.bounds(brokers[each], partition.place)[1])
-            except ClientError:
-                continue
-    return found
 
 
 @command.command("wait", short_help="Wait until all copies are in sync.")

@@ -20,6 +20,7 @@ class KafkaBrokers:
     Args:
         places: host and port of brokers' `kafka_listen`, of which one is reached.
         timeout_seconds: of connecting, and of each answer.
+        elsewhere: for brokers at other places than these; None: `security`.
 
     Attributes:
         first: the one that was reached.
@@ -31,10 +32,16 @@ class KafkaBrokers:
     """
 
     def __init__(
-        self, places: Iterable[Address], timeout_seconds: float, security: ClientSecurity
+        self,
+        places: Iterable[Address],
+        timeout_seconds: float,
+        security: ClientSecurity,
+        elsewhere: ClientSecurity | None = None,
     ) -> None:
+        places = list(places)
         self._timeout_seconds = timeout_seconds
-        self._security = security
+        self._security = dict.fromkeys(places, security)
+        self._elsewhere = security if elsewhere is None else elsewhere
         self._stack = ExitStack()
         self._askers: dict[Address, KafkaAsker] = {}
         self._silent: dict[Address, ClientError] = {}
@@ -67,7 +74,8 @@ class KafkaBrokers:
         if place in self._silent:
             raise self._silent[place]
         if place not in self._askers:
-            asker = KafkaAsker(*place, self._timeout_seconds, self._security)
+            security = self._security.get(place, self._elsewhere)
+            asker = KafkaAsker(*place, self._timeout_seconds, security)
             self._askers[place] = self._stack.enter_context(asker)
         try:
             return self._askers[place].ask(name, version, **values)

@@ -4,11 +4,12 @@ Every request is one of Kafka's. Copies that don't lead are read as Kafka's own 
 them: by the replica id of a consumer that debugs, which any broker answers that has a copy.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hermes.client.kafka_brokers import Address, KafkaBrokers
-from hermes.errors import ClientError
+from hermes.errors import ClientError, InvalidTopicError
+from hermes.protocol import check_topic_name
 from hermes.protocol.record_batches import BatchHeader, next_in
 from hermes.security import ClientSecurity
 
@@ -21,9 +22,11 @@ _DEBUGGING_CONSUMER: Final = -2
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _FETCH_BYTES: Final = 4 << 20
+_PLACES_AT_ONCE: Final = 2000
 _WITH_IDS: Final = 12
 _BROKER: Final = 4
 _TOPIC: Final = 2
+_MIN_IN_SYNC: Final = "min.insync.replicas"
 _SET: Final = 0
 _DELETE: Final = 1
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -71,14 +74,33 @@ class Partition(NamedTuple):
         """Whether it is led, all copies are in sync, and none moves."""
         return self.leader != NOBODY and not self.is_moving and self.in_sync >= set(self.replicas)
 
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether a copy that was in sync, or should be by now, isn't."""
+        return not self.in_sync >= set(self.replicas) - self.adding
+
+    def why_not_in_sync(self, broker_id: int, registered: Container[int]) -> str:
+        """Why a copy isn't in sync."""
+        if broker_id not in registered:
+            return "is down"
+        if broker_id in self.adding:
+            return "gets a copy"
+        if self.leader == NOBODY:
+            return "has nobody to follow"
+        return "catches up"
+
 
 class KafkaReplicas(KafkaBrokers):
     """The copies of partitions in a cluster. All methods raise ClientError."""
 
     def __init__(
-        self, places: Iterable[Address], timeout_seconds: float, security: ClientSecurity
+        self,
+        places: Iterable[Address],
+        timeout_seconds: float,
+        security: ClientSecurity,
+        elsewhere: ClientSecurity | None = None,
     ) -> None:
-        super().__init__(places, timeout_seconds, security)
+        super().__init__(places, timeout_seconds, security, elsewhere)
         self._topic_ids: dict[str, Any] = {}
 
     def brokers(self) -> dict[int, Broker]:
@@ -190,28 +212,88 @@ class KafkaReplicas(KafkaBrokers):
     # -- copies -----------------------------------------------------------------------------------
 
     def is_compacted(self, topic: str) -> bool:
-        asked = {
-            "resource_type": _TOPIC,
-            "resource_name": topic,
-            "configuration_keys": ("cleanup.policy",),
-        }
-        answer = self.ask(self.first, "DescribeConfigs", 4, resources=[asked])
-        (found,) = answer.results
+        (found,) = self._described([topic], "cleanup.policy")
         _check(found.error_code, f"topic {topic!r}")
         return any("compact" in (each.value or "") for each in found.configs)
+
+    def min_in_sync(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many copies acks=all needs in sync; without topics that this isn't told of."""
+        return {
+            found.resource_name: int(each.value)
+            for found in self._described(topics, _MIN_IN_SYNC)
+            for each in found.configs
+            if each.value is not None
+        }
+
+    def _described(self, topics: Iterable[str], key: str) -> Any:
+        asked = [
+            {"resource_type": _TOPIC, "resource_name": each, "configuration_keys": (key,)}
+            for each in topics
+        ]
+        return self.ask(self.first, "DescribeConfigs", 4, resources=asked).results
+
+    def ends(
+        self, partitions: Iterable[Partition], brokers: Mapping[int, Broker]
+    ) -> dict[Place, dict[int, int]]:
+        """Up to where each copy has what is committed, by broker; without those that don't tell.
+
+        Of partitions with one copy nothing is asked.
+        """
+        asked: dict[int, list[Place]] = {}
+        for each in partitions:
+            for broker_id in each.replicas if len(each.replicas) > 1 else ():
+                asked.setdefault(broker_id, []).append(each.place)
+        return self._offsets(asked, brokers, _LATEST)
+
+    def starts(
+        self, partitions: Iterable[Partition], brokers: Mapping[int, Broker]
+    ) -> dict[Place, int]:
+        """Where partitions begin, as their leaders say; without those that don't tell."""
+        asked: dict[int, list[Place]] = {}
+        for each in partitions:
+            asked.setdefault(each.leader, []).append(each.place)
+        found = self._offsets(asked, brokers, _EARLIEST)
+        return {place: start for place, told in found.items() for start in told.values()}
+
+    def _offsets(
+        self, asked: Mapping[int, Sequence[Place]], brokers: Mapping[int, Broker], time: int
+    ) -> dict[Place, dict[int, int]]:
+        found: dict[Place, dict[int, int]] = {}
+        for broker_id, places in asked.items():
+            for first in range(0, len(places) if broker_id in brokers else 0, _PLACES_AT_ONCE):
+                some = places[first : first + _PLACES_AT_ONCE]
+                try:
+                    told = self._listed(brokers[broker_id], some, time)
+                except ClientError:  # down, or not for this user
+                    break
+                for place, each in told:
+                    if not each.error_code:
+                        found.setdefault(place, {})[broker_id] = int(each.offset)
+        return found
+
+    def _listed(
+        self, broker: Broker, places: Iterable[Place], time: int
+    ) -> list[tuple[Place, Any]]:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        for topic, number in places:
+            each = {"partition_index": number, "timestamp": time, "current_leader_epoch": -1}
+            topics.setdefault(topic, []).append(each)
+        asked = [{"name": name, "partitions": each} for name, each in topics.items()]
+        given = {"replica_id": _DEBUGGING_CONSUMER, "isolation_level": 0, "topics": asked}
+        answer = self.ask(broker.address, "ListOffsets", 5, **given)
+        return [
+            ((topic.name, each.partition_index), each)
+            for topic in answer.topics
+            for each in topic.partitions
+        ]
 
     def bounds(self, broker: Broker, place: Place) -> tuple[int, int]:
         """Where a broker's copy begins, and up to where it knows that it is committed."""
         return self._offset(broker, place, _EARLIEST), self._offset(broker, place, _LATEST)
 
     def _offset(self, broker: Broker, place: Place, time: int) -> int:
-        topic, number = place
-        partition = {"partition_index": number, "timestamp": time, "current_leader_epoch": -1}
-        topics = [{"name": topic, "partitions": [partition]}]
-        given = {"replica_id": _DEBUGGING_CONSUMER, "isolation_level": 0, "topics": topics}
-        answer = self.ask(broker.address, "ListOffsets", 5, **given)
-        (found,) = answer.topics[0].partitions
-        _check(found.error_code, f"{topic}:{number}")
+        ((_, found),) = self._listed(broker, [place], time)
+        _check(found.error_code, f"{place[0]}:{place[1]}")
         return int(found.offset)
 
     def batches(
@@ -257,6 +339,34 @@ class KafkaReplicas(KafkaBrokers):
         while (header := next_in(data, position)) is not None:
             yield header, data[position : position + header.size_bytes]
             position += header.size_bytes
+
+
+def parse_place(text: str) -> Place:
+    """Read `TOPIC:PARTITION`. Raises ValueError, which says what is expected."""
+    topic, colon, number = text.rpartition(":")
+    if not colon or not (number.isascii() and number.isdecimal()):
+        raise ValueError(f"{text!r} is not TOPIC:PARTITION, such as clicks:0")
+    try:
+        check_topic_name(topic)
+    except InvalidTopicError as error:
+        raise ValueError(str(error)) from None
+    return topic, int(number)
+
+
+def parse_brokers(text: str) -> tuple[int, ...]:
+    """Read `1,2,3`. Raises ValueError, likewise."""
+    ids = text.split(",")
+    if not all(each.isascii() and each.isdecimal() for each in ids):
+        raise ValueError(f"{text!r} are not ids of brokers, such as 1,2,3")
+    return tuple(map(int, ids))
+
+
+def lags_of(partition: Partition, ends: Mapping[int, int]) -> dict[int, int]:
+    """How many messages each copy lacks that the leader has, of those whose ends are known."""
+    end = ends.get(partition.leader)
+    if end is None:
+        return {}
+    return {each: max(0, end - has) for each, has in ends.items() if each != partition.leader}
 
 
 def _check(code: Any, what: str, message: str | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
+from hermes.client.kafka_replicas import KafkaReplicas
 from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
@@ -271,7 +272,7 @@ class ClusterClient:
         assert self._broker is not None
         return self.consumer(self._broker).coordination(), self._security
 
-    # -- groups of Kafka's clients --------------------------------------------------------------
+    # -- by Kafka's protocol --------------------------------------------------------------------
 
     def with_kafka_groups(self, work: Callable[[KafkaGroups], _T]) -> _T:
         """Do something with the coordinators of groups of Kafka's clients.
@@ -288,17 +289,31 @@ class ClusterClient:
                     return work(own)
                 except ElsewhereError:
                     pass  # it is another broker's
+        places, brings = self._kafka_places("groups of Kafka's clients are changed through it")
+        with closing(KafkaGroups(places, _TIMEOUT_SECONDS, brings)) as groups:
+            return work(groups)
+
+    def with_kafka_replicas(self, work: Callable[[KafkaReplicas], _T]) -> _T:
+        """Do something with brokers that have copies, or may change who has. Raises as above."""
+        if self._kafka is not None:
+            host, port, security = self._kafka
+            places, elsewhere = [(host, port)], self._elsewhere()
+        else:
+            places, security = self._kafka_places("copies are looked at and changed through it")
+            elsewhere = security
+        asked = KafkaReplicas(places, _TIMEOUT_SECONDS, security, elsewhere)
+        with closing(asked) as replicas:
+            return work(replicas)
+
+    def _kafka_places(self, purpose: str) -> tuple[list[tuple[str, int]], ClientSecurity]:
         brings = self._elsewhere()
         found = read_listeners(self.session(), lambda fault: None)
         nodes = [node for each in found.values() for node in suitable_listeners(each.kafka, brings)]
         if not nodes:
             raise ClientError(
-                "no registered broker has a kafka_listen for this console: groups of Kafka's "
-                "clients are changed through it"
+                f"no registered broker has a kafka_listen for this console: {purpose}"
             )
-        places = [(each.host, each.port) for each in nodes]
-        with closing(KafkaGroups(places, _TIMEOUT_SECONDS, brings)) as groups:
-            return work(groups)
+        return [(each.host, each.port) for each in nodes], brings
 
     # -- both -----------------------------------------------------------------------------------
 

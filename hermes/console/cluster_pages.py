@@ -18,9 +18,10 @@ from hermes.console.page_request import (
     PageRoute,
     redirect,
 )
+from hermes.console.replica_views import ReplicaView
 from hermes.console.sources import Sources
 from hermes.console.viewer import Viewer
-from hermes.console.visibility import visible_cluster
+from hermes.console.visibility import visible_cluster, visible_replicas
 from hermes.errors import HermesError
 from hermes.protocol import (
     DescribeSettingsRequest,
@@ -44,6 +45,9 @@ def _overview(sources: Sources, request: PageRequest) -> PageResponse:
             for reader in sources.all_groups:
                 groups = (groups or 0) + sum(map(viewer.sees_group, reader.names()))
                 concerns += _group_concerns(reader, viewer)
+            for level, text, shown in _copies(sources, request).problems():
+                link = f"/replicas?show={shown}" if viewer.sees_cluster else ""
+                concerns.append(Concern(level, text[0].upper() + text[1:], link))
             for mirror in sources.mirrors.view().mirrors if viewer.sees_cluster else ():
                 concerns += [Concern("warn", text, "/mirrors") for text in mirror.problems[:_MOST]]
         except HermesError as failure:
@@ -64,7 +68,15 @@ def _group_concerns(reader: GroupReader, viewer: Viewer) -> Iterator[Concern]:
 
 def _brokers(sources: Sources, request: PageRequest) -> PageResponse:
     view = visible_cluster(sources.sampler.view(), request.viewer)
-    return sources.page(request, "brokers", "brokers.html", view=view)
+    copies = _copies(sources, request).by_broker()
+    return sources.page(request, "brokers", "brokers.html", view=view, copies=copies)
+
+
+def _copies(sources: Sources, request: PageRequest) -> ReplicaView:
+    try:
+        return visible_replicas(sources.replicas.view(), request.viewer)
+    except HermesError:  # without coordination there are none
+        return ReplicaView(())
 
 
 def _broker(sources: Sources, request: PageRequest, name: str) -> PageResponse:
@@ -88,6 +100,7 @@ def _broker(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         "brokers",
         "broker.html",
         broker=broker,
+        copies=_copies(sources, request).by_broker().get(broker.broker_id),
         settings=settings,
         lines=None if lines is None else [each for each in lines if each.level in wanted],
         levels=_LEVELS,

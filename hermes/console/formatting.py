@@ -56,11 +56,14 @@ def ago(seconds: float | None) -> str:
     """`3 s ago`, `5 min ago`, `2 days ago`; a dash for None."""
     if seconds is None or math.isnan(seconds):
         return _NO_VALUE
-    if seconds < 1:
-        return "just now"
+    return "just now" if seconds < 1 else f"{lasting_text(seconds)} ago"
+
+
+def lasting_text(seconds: float) -> str:
+    """`3 s`, `5 min`, `2 days`."""
     for size, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             count = int(seconds // size)
             plural = "s" if unit == "day" and count > 1 else ""
-            return f"{count} {unit}{plural} ago"
-    return f"{int(seconds)} s ago"
+            return f"{count} {unit}{plural}"
+    return f"{int(seconds)} s"

@@ -18,6 +18,7 @@ from hermes.console import (
     message_pages,
     mirror_pages,
     redrive_pages,
+    replica_pages,
     schema_pages,
     security_pages,
     topic_forms,
@@ -45,6 +46,8 @@ from hermes.console.page_request import (
 from hermes.console.redrive import Redrives
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
+from hermes.console.replica_changes import ReplicaChanger
+from hermes.console.replica_views import ReplicaReader
 from hermes.console.sessions import NO_ACTIONS, Access
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import TopicChanger
@@ -67,6 +70,7 @@ _NAVIGATION: Final = (
     ("dead-letters", "/dead-letters", "Dead letters"),
     ("schemas", "/schemas", "Schemas"),
     ("brokers", "/brokers", "Brokers"),
+    ("replicas", "/replicas", "Replicas"),
     ("mirrors", "/mirrors", "Mirrors"),
     ("audit", "/audit", "Audit"),
     ("security", "/security", "Security"),
@@ -81,6 +85,7 @@ _ROUTES: Final[Sequence[PageRoute]] = (
     *group_pages.ROUTES,
     *group_forms.ROUTES,
     *schema_pages.ROUTES,
+    *replica_pages.ROUTES,
     *mirror_pages.ROUTES,
     *audit_pages.ROUTES,
     *security_pages.ROUTES,
@@ -129,6 +134,8 @@ class Console:
                 OWN: OwnGroupChanger(cluster, cache, groups),
                 KAFKA: KafkaGroupChanger(cluster, cache),
             },
+            ReplicaReader(cluster, cache),
+            ReplicaChanger(cluster, cache),
             MirrorReader(cluster, cache),
             AuditReader(cluster, cache),
             records,

@@ -34,6 +34,7 @@ class PageRenderer:
             bytes=formatting.bytes_text,
             code=_code,
             count=formatting.count_text,
+            lasting=formatting.lasting_text,
             part=lambda text: quote(str(text), safe=""),
             printable=printable,
             rate=formatting.rate_text,

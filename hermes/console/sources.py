@@ -18,6 +18,8 @@ from hermes.console.page_request import PageRequest, PageResponse
 from hermes.console.redrive import Redrives
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
+from hermes.console.replica_changes import ReplicaChanger
+from hermes.console.replica_views import ReplicaReader
 from hermes.console.topic_changes import TopicChanger
 from hermes.console.topic_views import TopicReader
 from hermes.console.viewer import Viewer
@@ -31,6 +33,8 @@ _DONE: Final = {
     "deleted": "The topic was deleted.",
     "moved": "The group’s offsets were changed.",  # noqa: RUF001
     "group-deleted": "The group was deleted.",
+    "replicas": "It has begun: this page shows how far it is.",
+    "elected": "Leaders were elected.",
 }
 
 
@@ -58,6 +62,8 @@ class Sources:
     sender: MessageSender
     redrives: Redrives
     group_changes: Mapping[str, GroupChanger]
+    replicas: ReplicaReader
+    replica_changes: ReplicaChanger
     mirrors: MirrorReader
     audits: AuditReader
     records: RegistryRecords | None

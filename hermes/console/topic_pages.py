@@ -5,8 +5,9 @@ from typing import Final
 from hermes.client.routing import NOBODY
 from hermes.console.group_views import TopicLag
 from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
+from hermes.console.replica_views import ReplicaRow
 from hermes.console.sources import Sources
-from hermes.console.topic_views import topic_list
+from hermes.console.topic_views import TopicView, topic_list
 from hermes.console.visibility import visible_cluster, visible_lags
 from hermes.errors import HermesError
 from hermes.quoting import shell_line
@@ -44,11 +45,22 @@ def _topic(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         "topic.html",
         view=view,
         nobody=NOBODY,
+        copied=_copied(sources, view),
         commands=commands,
         groups=groups,
         groups_error=groups_error,
         settings=sources.topics.settings(view),
     )
+
+
+def _copied(sources: Sources, topic: TopicView) -> dict[int, ReplicaRow]:
+    """Who has copies of its partitions, by number; none where they have one each."""
+    if all(row.leader is None for row in topic.partitions):
+        return {}
+    try:
+        return sources.replicas.view().of_topic(topic.name)
+    except HermesError:  # who leads is known from brokers
+        return {}
 
 
 ROUTES: Final = (

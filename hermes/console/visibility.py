@@ -10,6 +10,7 @@ from typing import Final
 from hermes.console.audit_views import AuditView
 from hermes.console.cluster_sampler import ClusterView
 from hermes.console.group_views import GroupView, TopicLag
+from hermes.console.replica_views import ReplicaView
 from hermes.console.viewer import Viewer
 
 _NOT_SHOWN: Final = "what may not be shown"
@@ -68,6 +69,10 @@ def visible_group(view: GroupView, viewer: Viewer) -> GroupView:
 
 def visible_lags(lags: list[TopicLag], viewer: Viewer) -> list[TopicLag]:
     return [each for each in lags if viewer.sees_group(each.group)]
+
+
+def visible_replicas(view: ReplicaView, viewer: Viewer) -> ReplicaView:
+    return ReplicaView(tuple(row for row in view.rows if viewer.sees_topic(row.topic)))
 
 
 def visible_audit(view: AuditView, viewer: Viewer) -> AuditView:

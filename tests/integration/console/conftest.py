@@ -1,14 +1,16 @@
 """One broker with prepared topics and groups, which all tests of the console look at."""
 
+import itertools
 import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 import pytest
+from replicated_cluster import ReplicatedCluster
 
 from hermes.client import EARLIEST, FetchRequest, SendResult, SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
@@ -97,6 +99,20 @@ def prepared() -> Iterator[Prepared]:
             member.create_message_streams({"activity": 1})
             yield Prepared(broker, damaged_offset)
         session.stop()
+
+
+_clusters = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, coordination_server: Any
+) -> Iterator[ReplicatedCluster]:
+    """Three brokers that keep copies."""
+    tree = f"{coordination_server('zookeeper').address}/console-{next(_clusters)}"
+    made = ReplicatedCluster(tmp_path_factory.mktemp("three brokers"), tree)
+    yield made
+    made.close()
 
 
 def _schemas(url: str) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import axe_core_python
 import pytest
 from hermes_testkit import BrokerProcess
+from replicated_cluster import ReplicatedCluster
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
@@ -20,7 +22,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
-from hermes.client import SyncProducer
+from hermes.client import Producer, ProducerConfig, SyncProducer
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
@@ -28,6 +30,7 @@ from hermes.protocol import Acks, ProduceRequest, encode_message_set
 from hermes.security.users_file import change_users_file
 
 from .conftest import HOSTILE_GROUP
+from .test_replicas import hermes, placed, throttle
 
 WIDE, NARROW = (1280, 900), (360, 740)
 PATIENCE_SECONDS = 60
@@ -61,6 +64,11 @@ PAGES = {
     "hostile schema": "/schemas/" + quote(HOSTILE_GROUP, safe=""),
     "brokers": "/brokers",
     "broker": "/brokers/0",
+    "replicas": "/replicas",
+    "move": "/replicas/change?do=move",
+    "refused move": "/replicas/change?do=move&partition=%3Cb%3E&to=1",
+    "copies": "/replicas/change?do=copies",
+    "drain": "/replicas/change?do=drain",
     "mirrors": "/mirrors",
     "audit": "/audit",
     "no such page": "/nothing",
@@ -74,15 +82,12 @@ SECURITY = (
 )
 
 
-@pytest.fixture(scope="module")
-def address(prepared: Any) -> Iterator[str]:
+@contextmanager
+def served_console(*options: str) -> Iterator[str]:
     """`hermes console` on a free port; where it is."""
     program = str(Path(sys.executable).with_name("hermes"))
-    where = f"{prepared.broker.host}:{prepared.broker.port}"
-    options = ["-l", "tcp:0:interface=127.0.0.1", "--actions"]
-    options += ["--registry", f"{prepared.broker.http}/registry"]
     process = subprocess.Popen(
-        [program, "console", "-b", where, *options],
+        [program, "console", "-l", "tcp:0:interface=127.0.0.1", "--actions", *options],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -98,6 +103,13 @@ def address(prepared: Any) -> Iterator[str]:
         assert process.wait(PATIENCE_SECONDS) in (0, -15)
     # What was changed is noted, with who has done it; nothing else is said.
     assert [line for line in rest.splitlines() if "'anonymous' at 127.0.0.1 " not in line] == []
+
+
+@pytest.fixture(scope="module")
+def address(prepared: Any) -> Iterator[str]:
+    where = f"{prepared.broker.host}:{prepared.broker.port}"
+    with served_console("-b", where, "--registry", f"{prepared.broker.http}/registry") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +304,48 @@ def test_the_page_about_security_is_accessible_and_fits(
     tab.size(*size)
     tab.theme(theme)
     assert {path: found for path in SECURITY if (found := _faults(tab, path, size, RULES))} == {}
+    assert tab.complaints() == []
+
+
+COPIES = (
+    "/replicas",
+    "/replicas?show=moving",
+    "/replicas/change?do=elect",
+    "/replicas/change?do=cancel&partition=slow:0",
+    "/replicas/change?do=copies&topics=slow&copies=1",
+    "/topics/slow",
+    "/brokers",
+    "/brokers/1",
+    "/",
+)
+
+
+@pytest.fixture(scope="module")
+def moving(cluster: ReplicatedCluster) -> Iterator[str]:
+    """A console of a cluster in which a partition moves, and goes on so."""
+    placed(cluster, "slow", 1, 2)
+    config = ProducerConfig(zookeeper_connect=cluster.coordination, acks="flushed")
+    with Producer(config) as producer:
+        for _ in range(10):
+            producer.send("slow", b"m" * 400_000, partition=0)
+            producer.flush()
+    throttle(cluster, "1KB")
+    hermes("replicas", "move", "-k", cluster.bootstrap.split(",")[0], "slow:0", "3,2")
+    with served_console("-Z", cluster.coordination) as served:
+        yield served
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_pages_about_copies_are_accessible_and_fit(
+    chromium: webdriver.Chrome, moving: str, size: Any, theme: str
+) -> None:
+    tab = Browser(chromium, moving)
+    tab.size(*size)
+    tab.theme(theme)
+    assert {path: found for path in COPIES if (found := _faults(tab, path, size, RULES))} == {}
+    tab.open("/replicas")
+    tab.wait(lambda: tab.all("progress"))
     assert tab.complaints() == []
 
 

@@ -4,12 +4,10 @@ By the console's pages, `hermes groups` and `hermes top`. A partition keeps the 
 that made it, whoever leads it.
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -17,37 +15,16 @@ from replicated_cluster import ReplicatedCluster
 from server_process import DEADLINE_SECONDS
 
 from hermes.client import Producer, ProducerConfig
-from hermes.console import Access, ClusterClient, Console
 from hermes.coordination.cluster_view import leaders_of
 from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 
-from .test_pages import Pages, text
+from .test_pages import text
+from .test_replicas import EACH, ClusterPages, hermes
 
 _HERMES = str(Path(sys.executable).with_name("hermes"))
 PARTITIONS = 3
-EACH = 10
-
-
-@pytest.fixture(scope="module")
-def cluster(
-    tmp_path_factory: pytest.TempPathFactory, coordination_server: Any
-) -> Iterator[ReplicatedCluster]:
-    tree = f"{coordination_server('zookeeper').address}/console-copies"
-    made = ReplicatedCluster(tmp_path_factory.mktemp("three brokers"), tree)
-    yield made
-    made.close()
-
-
-class ClusterPages(Pages):
-    """A console that finds the brokers by coordination."""
-
-    def __init__(self, coordination: str) -> None:
-        self.may_act = True
-        self.access = Access(None)
-        client = ClusterClient(None, coordination)
-        self.console = Console(client, self.access, lambda: self.may_act)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +40,6 @@ def session(cluster: ReplicatedCluster) -> Iterator[Session]:
     made.start()
     yield made
     made.stop()
-
-
-def hermes(*arguments: str) -> list[dict[str, Any]]:
-    """Run a command: what it said, as rows."""
-    line = [_HERMES, *arguments, "--json"]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return [json.loads(each) for each in ran.stdout.splitlines()]
 
 
 def fill(cluster: ReplicatedCluster, topic: str) -> None:
