@@ -52,6 +52,7 @@ class LibrdkafkaLoad:
                 "linger.ms": 1,
                 "batch.num.messages": 20,  # so that several batches are under way at once
                 "message.timeout.ms": patience_seconds * 1000,
+                "socket.timeout.ms": 10_000,  # what is under way to a broker that sleeps goes again
                 "retry.backoff.ms": 20,
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ type franzGo struct{}
 const patience = 60 * time.Second
 
 func franzClient(asked Asked, more ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(more, kgo.SeedBrokers(asked.Settings["bootstrap.servers"]))...)
+	return kgo.NewClient(append(more, kgo.SeedBrokers(strings.Split(asked.Settings["bootstrap.servers"], ",")...))...)
 }
 
 func (franzGo) Produce(asked Asked) ([][2]int64, error) {

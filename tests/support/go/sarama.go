@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +58,7 @@ func saramaConfig(asked Asked) (*sarama.Config, error) {
 	return config, nil
 }
 
-func servers(asked Asked) []string { return []string{asked.Settings["bootstrap.servers"]} }
+func servers(asked Asked) []string { return strings.Split(asked.Settings["bootstrap.servers"], ",") }
 
 func (saramaGo) Produce(asked Asked) ([][2]int64, error) {
 	config, err := saramaConfig(asked)

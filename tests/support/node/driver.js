@@ -30,7 +30,7 @@ const encoded = (bytes) => (bytes === null || bytes === undefined ? null : Buffe
 const decoded = (text) => (text === null || text === undefined ? null : Buffer.from(text, "base64"));
 
 const client = (asked) =>
-  new Kafka({ brokers: [asked.settings["bootstrap.servers"]], clientId: "kafkajs", logLevel: logLevel.NOTHING });
+  new Kafka({ brokers: asked.settings["bootstrap.servers"].split(","), clientId: "kafkajs", logLevel: logLevel.NOTHING });
 
 function message(asked) {
   const headers = {};
