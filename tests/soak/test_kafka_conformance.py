@@ -3,14 +3,17 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import conformance
 import pytest
 import record_scenes
+from conformance_cluster import CLUSTER_SCENES, cluster_answers
 from conformance_consumers import CONSUMER_SETTINGS
 from conformance_sasl import PASSWORD, USER, authenticated, told
 from conformance_security import GUARDED_SETTINGS, guarded
 from kafka_4 import KafkaProcess, kafka_version
+from kafka_cluster import KafkaCluster
 
 SCENES = {**conformance.SCENES, **record_scenes.SCENES}
 # The scenes' messages are older than a topic keeps them, and a Kafka would first look for such ones
@@ -37,11 +40,28 @@ def test_kafka_still_answers_so(tmp_path: Path) -> None:
             answered[name] = ask(other.address if other is secured else other.sasl_address)
         finally:
             other.kill()
+    check(RECORDING, answered)
+
+
+@pytest.mark.soak
+def test_three_kafkas_still_answer_so(tmp_path: Path) -> None:
+    """Likewise."""
+    kafkas = KafkaCluster(tmp_path)
+    try:
+        kafkas.begin()
+        answered = {name: cluster_answers(play, kafkas) for name, play in CLUSTER_SCENES.items()}
+    finally:
+        kafkas.close()
+    check(RECORDING.with_name("kafka-4-cluster-answers.json"), answered)
+
+
+def check(recording: Path, answered: dict[str, Any]) -> None:
+    """All was answered as it was recorded, or is recorded now."""
     recorded = {"source": f"Kafka {kafka_version()}", "answers": answered}
     if os.environ.get("HERMES_RECORD"):
         text = json.dumps(recorded, ensure_ascii=False, separators=(",", ":"))
-        RECORDING.write_text(text.replace('"},"', '"},\n"').replace("]},", "]},\n") + "\n")
-    before = json.loads(RECORDING.read_text(encoding="utf-8"))
+        recording.write_text(text.replace('"},"', '"},\n"').replace("]},", "]},\n") + "\n")
+    before = json.loads(recording.read_text(encoding="utf-8"))
     assert before["source"] == recorded["source"]
     for name in {**before["answers"], **answered}:
         assert before["answers"].get(name) == answered.get(name), name

@@ -5,6 +5,7 @@ Nor is anything changed that was seen. HERMES_SOAK_TIMES=12.5 makes 1,000 leader
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -37,6 +38,7 @@ def test_whatever_befalls_them(
         tmp_path / "cluster", tree, is_cuttable=True, broker=TracedBroker, replica_lag_time="2s"
     )
     done: Counter[str] = Counter()
+    told: list[str] = []
     try:
         load = ReplicatedLoad(cluster, number, start)
         try:
@@ -45,6 +47,7 @@ def test_whatever_befalls_them(
                 # A disk that is lost must not be the last one that has everything.
                 if name in ("wipe", "fail disk") or random.random() < 0.8:
                     load.wait_until_in_sync()
+                told.append(f"{datetime.now(UTC):%H:%M:%S} {name}\n")
                 FAULTS[name][0](cluster, load, random)
                 done[name] += 1
                 if random.random() < 0.2:
@@ -53,7 +56,10 @@ def test_whatever_befalls_them(
         finally:
             load.abandon()
     except BaseException as error:
-        error.add_note(f"seed {number}, after {dict(done)}")
+        error.add_note(f"seed {number}, after {dict(done)}; all that was said is in {tmp_path}")
+        (tmp_path / "faults").write_text("".join(told))
+        for each, broker in cluster.brokers.items():
+            (tmp_path / f"said-{each}").write_text("".join(broker.lines))
         raise
     finally:
         cluster.close()

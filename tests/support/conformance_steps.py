@@ -1,7 +1,7 @@
 """What scenes of conformance are made of: steps of a conversation, batches, comparable answers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -38,7 +38,7 @@ DEFAULT_RETENTION_MS = "604800000"  # as a broker's setting has it
 PATIENCE_SECONDS = 30
 
 # What differs between any two brokers, by the names of fields.
-_HIDDEN = {
+_HIDDEN: Set[str] = {
     *("throttle_time", "cluster_id", "controller_id", "host", "port", "node_id", "leader_id"),
     *("topic_id", "producer_id", "member_id", "leader", "log_append_time", "error_message"),
     *(
@@ -60,7 +60,7 @@ _HIDDEN = {
 # What a broker lists in any order: by the names of fields, and of kinds of parts where other
 # answers have a field of that name whose order matters.
 _UNORDERED = {
-    *("mechanisms", "members", "results"),
+    *("mechanisms", "members", "results", "isr_nodes"),
     *("resources", "acls", "matching_acls", "entries", "values", "credential_infos"),
 }
 _UNORDERED_PARTS = {"DescribeLogDirsTopic", "DescribeLogDirsPartition"}
@@ -72,13 +72,15 @@ class Scene:
     Args:
         address: of the broker, `host:port`.
         topic: a topic of its own, with two partitions.
+        shown: names of fields that are compared all the same, of what differs between brokers.
 
     Attributes:
         answers: what was answered, by the steps' labels.
     """
 
-    def __init__(self, address: str, topic: str) -> None:
+    def __init__(self, address: str, topic: str, shown: Set[str] = frozenset()) -> None:
         self.address = address
+        self._hidden = _HIDDEN - shown
         self.client = KafkaConversation(address, PATIENCE_SECONDS)
         self.topic = topic
         self.answers: dict[str, Any] = {}
@@ -94,7 +96,7 @@ class Scene:
             self.client = KafkaConversation(self.address, PATIENCE_SECONDS)
             self.answers[label] = "no answer" if isinstance(error, TimeoutError) else "closed"
             return None
-        self.answers[label] = comparable(answer)
+        self.answers[label] = comparable(answer, hidden=self._hidden)
         return answer
 
     def create(self, topic: str, partitions: int = 2) -> None:
@@ -182,22 +184,23 @@ def named_fields(name: str, version: int, given: dict[str, Any]) -> dict[str, An
     return {key: value for key, value in given.items() if key in known}
 
 
-def comparable(part: Any, name: str = "") -> Any:
+def comparable(part: Any, name: str = "", hidden: Set[str] = _HIDDEN) -> Any:
     """An answer as plain values, of which equal ones mean the same."""
-    if name in _HIDDEN:
+    if name in hidden:
         return "..."
     if is_dataclass(part):
-        hidden = (
+        unknown = (
             {"log_start_offset"}
             if getattr(getattr(part, "error_code", None), "value", 0)
             else set()
         )
         shown = {
-            each.name: comparable(getattr(part, each.name), each.name) for each in fields(part)
+            each.name: comparable(getattr(part, each.name), each.name, hidden)
+            for each in fields(part)
         }
-        return {key: value for key, value in shown.items() if value != "..." and key not in hidden}
+        return {key: value for key, value in shown.items() if value != "..." and key not in unknown}
     if isinstance(part, tuple):
-        shown_parts = [comparable(each) for each in part]
+        shown_parts = [comparable(each, hidden=hidden) for each in part]
         kinds = {type(each).__name__ for each in part}
         is_unordered = name in _UNORDERED or not kinds.isdisjoint(_UNORDERED_PARTS)
         return sorted(shown_parts, key=repr) if is_unordered else shown_parts

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -116,6 +116,8 @@ class KafkaProcess(ServerProcess):
         heap: the most that Java's may grow to.
         users: passwords by name, for a second listener that wants SCRAM.
         plain: whether that listener takes PLAIN, too.
+        node: which one of a cluster this is, from 1.
+        controllers: the ports of all controllers of its cluster; each serves once most of them run.
 
     Attributes:
         sasl_address: of that listener.
@@ -128,16 +130,20 @@ class KafkaProcess(ServerProcess):
         heap: str = "512m",
         users: Mapping[str, str] | None = None,
         plain: bool = False,
+        node: int = 1,
+        controllers: Sequence[int] = (),
     ) -> None:
         super().__init__(directory)
         self._plain = plain
         self._heap = heap
         self._users = users or {}
-        controller = free_port()
+        controllers = controllers or (free_port(),)
+        controller = controllers[node - 1]
+        voters = (f"{each}@127.0.0.1:{port}" for each, port in enumerate(controllers, 1))
         values: dict[str, object] = {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "node.id": node,
+            "controller.quorum.voters": ",".join(voters),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",

@@ -66,6 +66,7 @@ class ReplicatedCluster:
 
     Attributes:
         brokers: by their ids.
+        addresses: of each, for Kafka's clients.
         bootstrap: all of them, for Kafka's clients.
         coordination: their tree.
     """
@@ -82,7 +83,8 @@ class ReplicatedCluster:
         self.coordination = coordination
         self._settings = {"zookeeper_session_timeout": "2s", **settings}
         self._ports = {number: free_port() for number in range(1, count + 1)}
-        self.bootstrap = ",".join(f"127.0.0.1:{each}" for each in self._ports.values())
+        self.addresses = {each: f"127.0.0.1:{port}" for each, port in self._ports.items()}
+        self.bootstrap = ",".join(self.addresses.values())
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._between: dict[int, _Way] = {}
         self._to_coordination: dict[int, ByteCutter] = {}
