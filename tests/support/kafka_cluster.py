@@ -53,3 +53,11 @@ class KafkaCluster:
     def kill(self, number: int) -> None:
         """End one without any warning."""
         self._brokers[number].kill()
+
+    def pause(self, number: int) -> None:
+        """Let one do nothing, until `resume`."""
+        self._brokers[number].pause()
+
+    def resume(self, number: int) -> None:
+        """Let it go on."""
+        self._brokers[number].resume()
