@@ -131,11 +131,12 @@ class JavaLoad:
     def __init__(self, bootstrap: str, directory: Path) -> None:
         settings = directory / "producer.properties"
         # The tool would not repeat anything unless told to. Its queue is small, so that what it
-        # sends waits for the broker, and not in the queue until it is too old.
+        # sends waits for the broker, and not in the queue until it is too old; nor does it wait for
+        # long for a broker that sleeps.
         settings.write_text(
             "enable.idempotence=true\nretries=2147483647\nretry.backoff.ms=20\n"
             "reconnect.backoff.ms=20\nreconnect.backoff.max.ms=100\nlinger.ms=1\n"
-            "batch.size=500\nmetadata.max.age.ms=1000\n"
+            "batch.size=500\nmetadata.max.age.ms=1000\nrequest.timeout.ms=10000\n"
             "buffer.memory=65536\nmax.block.ms=600000\n",
             encoding="utf-8",
         )
