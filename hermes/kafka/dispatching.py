@@ -185,6 +185,7 @@ class KafkaServer:
         admission: the large requests that are carried out.
         large_produces: those of Produce, until they are answered.
         fetch_sessions: the sessions of consumers.
+        told_brokers: by version of Metadata the brokers, and what is told of them.
         produces, fetches: carry plain requests out; set before there are any.
         replicas: carries out those of brokers that copy partitions; None without a cluster.
         in_thread: calls a function in a worker thread and returns its Deferred.
@@ -210,6 +211,7 @@ class KafkaServer:
         self.admission = Admission()
         self.large_produces = Admission()
         self.fetch_sessions = FetchSessions(shared, self.topics)
+        self.told_brokers: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self.produces: Any = None  # made of this
         self.fetches: Any = None
         self.replicas: Any = None
@@ -391,7 +393,7 @@ class Dispatcher:
                 return outcome
         if isinstance(frame, PlainFetch):
             frame = Frame(frame.data)
-        if not isinstance(frame, ReadFrame | ReplicaFrame):
+        if type(frame) is not ReadFrame:
             try:
                 frame.read_header()
             except RemoteProtocolError as error:

@@ -5,7 +5,6 @@ that. What a client may not see isn't listed; if it is named, it is answered wit
 doesn't say whether it exists.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -90,13 +89,8 @@ def _answer(request: Any, call: Call, found: list[Any]) -> Any:
 
 def _response(request: Any, call: Call, found: list[Any]) -> Any:
     topics, make = call.server.topics, call.make
-    brokers = []
-    for number, host, port, rack in topics.brokers(call.client.listener):
-        brokers.append(
-            make.MetadataResponseBroker(node_id=number, host=host, port=port, rack=rack or None)
-        )
     return make.MetadataResponse(
-        brokers=tuple(brokers),
+        brokers=_brokers(call),
         cluster_id=topics.cluster_id or None,
         controller_id=topics.controller_id,
         topics=tuple(found),
@@ -105,6 +99,22 @@ def _response(request: Any, call: Call, found: list[Any]) -> Any:
         else NOT_ASKED,
         error_code=Code.NONE,
     )
+
+
+def _brokers(call: Call) -> tuple[Any, ...]:
+    """What is told of brokers; made anew when that has changed."""
+    found = call.server.topics.brokers(call.client.listener)
+    told = call.server.told_brokers.get(call.version)
+    if told is None or told[0] is not found:
+        make = call.make.MetadataResponseBroker
+        made = tuple(
+            [
+                make(node_id=each.id, host=each.host, port=each.port, rack=each.rack or None)
+                for each in found
+            ]
+        )
+        told = call.server.told_brokers[call.version] = found, made
+    return told[1]
 
 
 def _find(asked: Any, request: Any, call: Call) -> "ClusterTopic | tuple[Code, Any, Any] | None":
@@ -167,27 +177,48 @@ def _describe(
         topic_id=found.id,
         is_internal=False,
         partitions=tuple(
-            make.MetadataResponsePartition(**each) for each in described(call, found, numbers)
+            [make.MetadataResponsePartition(**each) for each in described(call, found, numbers)]
         ),
         topic_authorized_operations=operations,
     )
 
 
-def described(call: Call, topic: ClusterTopic, numbers: range) -> Iterator[dict[str, Any]]:
+def described(call: Call, topic: ClusterTopic, numbers: range) -> list[dict[str, Any]]:
     """What is told of each of these partitions, by the names of the responses' fields."""
     live, find = call.server.topics.live, call.server.shared.directory.get
+    found: list[dict[str, Any]] = []
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
     for number in numbers:
-        state, leader, replicas = topic.state(number), topic.leader(number), topic.replicas(number)
-        own = topic.partitions[number].partition
-        yield {
-            "error_code": Code.NONE if leader in live else Code.LEADER_NOT_AVAILABLE,
-            "partition_index": number,
-            "leader_id": leader if leader in live else _NOBODY,
-            "leader_epoch": told_epoch(find(topic.name, own)) if state is None else state.epoch,
-            "replica_nodes": replicas,
-            "isr_nodes": tuple(each for each in topic.in_sync(number) if each in live),
-            "offline_replicas": tuple(each for each in replicas if each not in live),
-        }
+        place, state = topic.partitions[number], topic.state(number)
+        if state is None:
+            leader, epoch = place.broker_id, told_epoch(find(topic.name, place.partition))
+            replicas = in_sync = (leader,)
+        else:
+            leader, epoch, replicas = state.leader, state.epoch, state.replicas
+            in_sync = topic.in_sync(number)
+        is_led = leader in live
+        are_live = is_led if state is None else live.issuperset(replicas)
+        found.append(
+            {
+                "error_code": Code.NONE if is_led else Code.LEADER_NOT_AVAILABLE,
+                "partition_index": number,
+                "leader_id": leader if is_led else _NOBODY,
+                "leader_epoch": epoch,
+                "replica_nodes": replicas,
+                "isr_nodes": in_sync if are_live else _those(in_sync, live),
+                "offline_replicas": () if are_live else _others(replicas, live),
+            }
+        )
+    return found
+
+
+def _those(brokers: tuple[int, ...], live: frozenset[int]) -> tuple[int, ...]:
+    return tuple(each for each in brokers if each in live)
+
+
+def _others(brokers: tuple[int, ...], live: frozenset[int]) -> tuple[int, ...]:
+    return tuple(each for each in brokers if each not in live)
 
 
 def topic_operations(call: Call, topic: str) -> int:
