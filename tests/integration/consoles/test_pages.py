@@ -237,8 +237,7 @@ def test_redpanda_console(cluster: Cluster, prepared: str) -> None:
     if not cluster.is_secured:
         assert refused == {"ACLs": "SECURITY_DISABLED", "users": "INVALID_REQUEST"}
     assert pages == {
-        # A version that is guessed by requests: those of transactions are not here.
-        "overview": [copies, True, True, True, "between v0.10.2 and v0.11.0"],
+        "overview": [copies, True, True, True, True],
         "brokers": [copies] * 3,
         "topics": [2, copies, False, "delete"],
         "topic's partitions": [2 * copies, 4],

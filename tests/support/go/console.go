@@ -103,7 +103,7 @@ func (c *console) overview() (any, error) {
 		healthy = healthy && each.Err == nil && len(each.ISR) == len(each.Replicas) && len(each.OfflineReplicas) == 0
 	})
 	controller := slices.Contains(metadata.Brokers.NodeIDs(), metadata.Controller)
-	return []any{len(metadata.Brokers), controller, healthy, metadata.Cluster != "", guess}, nil
+	return []any{len(metadata.Brokers), controller, healthy, metadata.Cluster != "", guess != ""}, nil
 }
 
 func (c *console) brokers() (any, error) {
