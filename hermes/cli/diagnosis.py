@@ -26,11 +26,12 @@ from hermes.cli.terminal import format_bytes, format_time_ms
 from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
 from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import warnings_of
-from hermes.coordination.cluster_view import read_brokers
+from hermes.coordination.cluster_view import read_brokers, read_listeners
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.coordination.group_state import list_groups
 from hermes.coordination.kafka_group_state import list_kafka_groups
+from hermes.coordination.layout import BrokerNode
 from hermes.coordination.sessions import Session
 from hermes.errors import (
     ConfigError,
@@ -384,8 +385,13 @@ def check_coordination(
         try:
             brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
             groups = _counted_groups(session)
-            is_embedded = config is not None and config.coordination == "embedded"
-            copies = list(find_about_copies(session, brokers, is_embedded=is_embedded))
+            listeners = read_listeners(session, lambda fault: None)
+
+            def is_embedded() -> bool:
+                is_own = config is not None and config.coordination == "embedded"
+                return is_own or any(_embeds(each, connection) for each in brokers.values())
+
+            copies = list(find_about_copies(session, listeners, config, is_embedded=is_embedded))
         finally:
             session.stop()
     except HermesError as error:
@@ -395,8 +401,8 @@ def check_coordination(
     yield Diagnosis("coordination", "ok", f"{connect} has the brokers {shown or 'none'}{groups}")
     for fault in faults:
         yield Diagnosis("coordination", "problem", f"{fault}: delete that node")
-    for is_well, found in copies:
-        yield Diagnosis("copies", "ok" if is_well else "problem", found)
+    for level, found in copies:
+        yield Diagnosis("copies", level, found)
     if config is None:
         return
     if holder and config.broker_id not in brokers:
@@ -405,6 +411,15 @@ def check_coordination(
     if not holder and config.broker_id in brokers:
         text = f"broker_id {config.broker_id} is taken by {brokers[config.broker_id].host}"
         yield Diagnosis("coordination", "problem", f"{text}: give this broker another one")
+
+
+def _embeds(broker: BrokerNode, connection: CommandConnection) -> bool:
+    try:
+        with BrokerOption(broker.host, broker.port).consumer(connection) as consumer:
+            settings = consumer.describe_settings()
+    except HermesError:  # it doesn't answer, or not this user: then it isn't known
+        return False
+    return any((each.name, each.value) == ("coordination", "embedded") for each in settings)
 
 
 def _counted_groups(session: Session) -> str:

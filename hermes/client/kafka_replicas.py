@@ -8,6 +8,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hermes.client.kafka_brokers import Address, KafkaBrokers
+from hermes.coordination.nodes import TreeSession
+from hermes.coordination.replicas import ReplicaTree
 from hermes.errors import ClientError, InvalidTopicError
 from hermes.protocol import check_topic_name
 from hermes.protocol.record_batches import BatchHeader, next_in
@@ -339,6 +341,20 @@ class KafkaReplicas(KafkaBrokers):
         while (header := next_in(data, position)) is not None:
             yield header, data[position : position + header.size_bytes]
             position += header.size_bytes
+
+
+def stored_partitions(session: TreeSession) -> Iterator[tuple[Partition, int]]:
+    """Partitions that have several copies, or get some, as coordination has them, sorted.
+
+    Each with the last epoch that began with an unclean election; -1 for none.
+    """
+    tree = ReplicaTree(session)
+    for topic, node in sorted(tree.read(tree.topics()).items()):
+        for number, state in enumerate(node.partitions):
+            if state is not None and (len(state.replicas) > 1 or state.adding):
+                who = state.leader, state.epoch, state.replicas, state.isr
+                move = state.adding, state.removing
+                yield Partition((topic, number), *who, *move), state.unclean_epoch
 
 
 def parse_place(text: str) -> Place:

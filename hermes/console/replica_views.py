@@ -12,14 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from hermes.client import SimpleConsumer
-from hermes.client.kafka_replicas import NOBODY, KafkaReplicas, Partition, Place, lags_of
+from hermes.client.kafka_replicas import (
+    NOBODY,
+    KafkaReplicas,
+    Partition,
+    Place,
+    lags_of,
+    stored_partitions,
+)
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient, ListenAddress
 from hermes.console.list_page import ListPage
 from hermes.console.rates import Rates
 from hermes.coordination.kafka_topics import KAFKA_CHANGES
 from hermes.coordination.layout import BROKER_IDS
-from hermes.coordination.replicas import ReplicaTree
 from hermes.errors import HermesError
 from hermes.protocol import DescribeSettingsRequest
 
@@ -249,25 +255,7 @@ class ReplicaReader:
         version = -1 if changes is None else changes.version
         known, rows = self._known
         if version == -1 or version != known:  # it counts every change of copies
-            tree = ReplicaTree(session)
-            nodes = tree.read(tree.topics())
-            states = (
-                ((topic, number), state)
-                for topic, node in sorted(nodes.items())
-                for number, state in enumerate(node.partitions)
-            )
-            rows = tuple(
-                ReplicaRow(
-                    Partition(
-                        *(place, state.leader, state.epoch, state.replicas),
-                        *(state.isr, state.adding, state.removing),
-                    ),
-                    (),
-                    state.unclean_epoch,
-                )
-                for place, state in states
-                if state is not None and (len(state.replicas) > 1 or state.adding)
-            )
+            rows = tuple(ReplicaRow(each, (), epoch) for each, epoch in stored_partitions(session))
             self._known = version, rows
         return ReplicaView(tuple(_among(row, registered) for row in rows))
 

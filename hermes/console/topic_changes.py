@@ -21,6 +21,7 @@ from hermes.protocol import CreateTopicRequest, SettingDescription
 
 PARTITIONS: Final = "partitions"
 FORMAT: Final = "format"
+COPIES: Final = "replicas"
 ALTERED: Final = "altered"
 # Follows the broker's bound of messages only where that is set.
 _MAX_BATCH: Final = "max_batch_bytes"

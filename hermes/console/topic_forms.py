@@ -5,6 +5,7 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
+from hermes.config.topic import MOST_COPIES
 from hermes.console.change_log import log_change
 from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
 from hermes.console.page_request import (
@@ -17,6 +18,7 @@ from hermes.console.page_request import (
 )
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import (
+    COPIES,
     FORM_SETTINGS,
     FORMAT,
     PARTITIONS,
@@ -64,6 +66,7 @@ def _new_page(
         host_field=_home_field,
         rows=changes.rows(with_defaults=may_see),
         most_partitions=MAX_PARTITIONS,
+        most_copies=MOST_COPIES,
         hints=_HINTS,
     )
 
@@ -94,6 +97,9 @@ def _wanted_topic(
     count = typed_number(request, PARTITIONS, 1, MAX_PARTITIONS)
     if count is not None:
         settings[PARTITIONS] = str(count)
+    copies = typed_number(request, COPIES, 1, MOST_COPIES)
+    if copies is not None and (copies > 1 or form == FORMAT_KAFKA):
+        settings[COPIES] = str(copies)
     for key in FORM_SETTINGS:
         value = typed(request, key, _MOST_SETTING)
         if value:
@@ -138,9 +144,20 @@ def _settings_page(
         format=format_of(topic),
         count=partition_count(topic),
         is_shared=is_shared(topic),
+        copies=_copies(sources, topic) if is_shared(topic) and viewer.administers else None,
         most_partitions=MAX_PARTITIONS,
         hints=_HINTS,
     )
+
+
+def _copies(sources: Sources, topic: TopicView) -> int | None:
+    """How many copies each partition has at least; None where that isn't known."""
+    try:
+        known = sources.replicas.view().of_topic(topic.name)
+    except HermesError:
+        return None
+    counts = (len(each.partition.target) for each in known.values())
+    return min(counts) if len(known) == len(topic.partitions) else 1
 
 
 def _change(sources: Sources, request: PageRequest, name: str) -> PageResponse:
@@ -221,7 +238,7 @@ def _placed(error: HermesError) -> HermesError:
     if isinstance(error, TopicExistsError | InvalidTopicError | InvalidTopicBrokerError):
         return FieldError(_NAME, text)
     key, colon, reason = text.partition(": ")
-    if colon and key in (*FORM_SETTINGS, PARTITIONS, FORMAT):
+    if colon and key in (*FORM_SETTINGS, PARTITIONS, COPIES, FORMAT):
         return FieldError(key, reason)
     return FieldError(WHOLE, text)
 

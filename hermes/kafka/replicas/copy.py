@@ -195,7 +195,7 @@ class Copy:
     def _end_epoch(self) -> None:
         self._around.lines.info("led", "{copy} is led here no more", copy=self.name)
         self._around.flusher.end_epoch(self._log)
-        self.leadership.confirm()
+        self.leadership.ended()
         self._around.changed(self.place)
 
     def advance(self) -> None:
@@ -208,6 +208,7 @@ class Copy:
                 self._around.flusher.not_enough(log)
         if committed > log.high_watermark:
             self._around.flusher.commit(log, committed)
+            self.leadership.committed(committed)
 
     def change_ended(self, state: PartitionState | None, version: int, *, is_done: bool) -> None:
         if state is None:

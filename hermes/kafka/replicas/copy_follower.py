@@ -169,6 +169,8 @@ class CopyFollower:
             return
         self.told_watermark, self._told_start = command.high_watermark, command.start
         around.came(copy, len(data))
+        if copy.is_behind(around.broker_id):
+            around.counts.fetched_behind_bytes += len(data)
         self._has_sources |= sources is not None
         if headers:
             self.flush()

@@ -44,6 +44,7 @@ class CopyLeadership:
         self._around = around
         self._asking: list[_Asking] = []
         self._sent: dict[int, tuple[int, int]] = {}  # to whom from where on, and how often
+        self._timed: tuple[int, float] | None = None  # where an append ends, and when it came
 
     # -- as its partition's leadership ------------------------------------------------------------
 
@@ -99,7 +100,20 @@ class CopyLeadership:
                 self._asking.append(each)
 
     def appended(self) -> None:
+        if self._timed is None:
+            self._timed = self._copy.log.end_offset, self._around.now()
         self._around.changed(self._copy.place)
+
+    def committed(self, offset: int) -> None:
+        """All up to there is committed: of one append at a time it is told how long that took."""
+        if self._timed is not None and self._timed[0] <= offset:
+            self._around.counts.commit_seconds.observe(self._around.now() - self._timed[1])
+            self._timed = None
+
+    def ended(self) -> None:
+        """The epoch is over: what wasn't committed may never be."""
+        self._timed = None
+        self.confirm()
 
     def _not_leader(self) -> NotLeaderError:
         state = self._copy.replica.state
@@ -179,6 +193,7 @@ class CopyLeadership:
         found = log.replica.read_appended(offset, max_bytes, whole_first=True, resident=resident)
         if self._copy.is_behind(fetch.broker_id):
             self._around.went(found.length)
+            self._around.counts.sent_behind_bytes += found.length
         before, times = self._sent.get(fetch.broker_id, (-1, 0))
         times = times + 1 if before == offset else 1
         self._sent[fetch.broker_id] = offset, times

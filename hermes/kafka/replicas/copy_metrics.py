@@ -75,6 +75,18 @@ _HEALED: Final = Family(
     "Times that a copy was found to be damaged, and copied again from its leader.",
 )
 
+_COMMIT: Final = Family(
+    "hermes_replica_commit_seconds",
+    "histogram",
+    "How long an append took, of partitions led here, until all copies in sync had it on disk.",
+)
+_BEHIND: Final = Family(
+    "hermes_replica_throttled_bytes_total",
+    "counter",
+    "Bytes for copies that aren't in sync, which is what throttles bound.",
+    ("direction",),
+)
+
 #: What a copy is counted as.
 _GAUGES: Final = (_COPIES, _LED, _MOVING, _UNDER_REPLICATED, _UNDER_MIN, _OFFLINE, _NOT_IN_SYNC)
 
@@ -93,6 +105,8 @@ FAMILIES: Final = {
             _CUT_MESSAGES,
             _FETCHED,
             _HEALED,
+            _COMMIT,
+            _BEHIND,
         ),
     )
 }
@@ -158,6 +172,9 @@ class ReplicaMetrics:
         yield _CUTS, [((), copies.counts.cuts)]
         yield _CUT_MESSAGES, [((), copies.counts.cut_messages)]
         yield _FETCHED, [((), copies.counts.fetched_bytes)]
+        yield _COMMIT, [((), copies.counts.commit_seconds)]
+        sent, fetched = copies.counts.sent_behind_bytes, copies.counts.fetched_behind_bytes
+        yield _BEHIND, [(("sent",), sent), (("fetched",), fetched)]
         yield _HEALED, [((), copies.counts.healed)]
 
 

@@ -1,7 +1,7 @@
 """A copy, as its parts and its broker know it, and what it needs of them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -11,6 +11,7 @@ from hermes.coordination.sessions import Lease
 from hermes.kafka.replicas.fetches import Place
 from hermes.kafka.replicas.links import Fetcher
 from hermes.limited_log import LimitedLog
+from hermes.metrics import Histogram
 from hermes.partition.flushing import FlushScheduler
 from hermes.partition.partition import Partition
 from hermes.replication.electing import Refusals
@@ -24,13 +25,20 @@ from hermes.storage import Log
 class CopyCounts:
     """What was done so far to all copies of a broker that follow.
 
-    `healed`: how many of them were damaged, and are copied again.
+    Attributes:
+        healed: how many of them were damaged, and are copied again.
+        sent_behind_bytes, fetched_behind_bytes: what went to and came for copies that aren't in
+            sync, which is what throttles bound.
+        commit_seconds: of those that lead, from an append to its being committed.
     """
 
     cuts: int = 0
     cut_messages: int = 0
     fetched_bytes: int = 0
     healed: int = 0
+    sent_behind_bytes: int = 0
+    fetched_behind_bytes: int = 0
+    commit_seconds: Histogram = field(default_factory=Histogram)
 
 
 class OwnCopy(Protocol):

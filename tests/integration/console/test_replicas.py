@@ -257,3 +257,23 @@ def test_what_is_wrong_is_said_beside_the_field(
     assert answer.status == 400
     assert not re.search("<[biu]>", page)
     assert (f'id="{field}-error"' in page) if field else "expected one of" in page
+
+
+def test_a_topic_is_created_with_copies(cluster: ReplicatedCluster, pages: ClusterPages) -> None:
+    assert 'name="replicas"' in pages("create-topic")
+    new = {"name": "made", "format": "kafka", "partitions": "2", "replicas": "3"}
+    for wrong, field in (
+        ({"replicas": "8"}, "replicas"),
+        ({"replicas": "4"}, "replicas"),  # there are three brokers
+        ({"min_insync_replicas": "4"}, "min_insync_replicas"),
+        ({"format": "0.7", "broker-1": "on"}, "replicas"),
+    ):
+        refused = pages.post("create-topic", **{**new, **wrong})
+        assert (refused.status, f'{field}-error"' in body(refused)) == (400, True), body(refused)
+    made = pages.post("create-topic", **new, min_insync_replicas="3")
+    assert made.status == 303, body(made)
+    cluster.wait_until_in_sync("made", 2)
+    cluster.wait_until(
+        lambda: "1, 2, 3 of 3 for acks=all" in shown(pages, "made"), "it isn't shown so"
+    )
+    assert "Now 3." in text(pages("topics", "made", "settings"))

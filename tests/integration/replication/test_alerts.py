@@ -31,6 +31,29 @@ RAISED = {
         {"hermes_replica_lag_seconds{instance='a',broker='3'}": "0 9x30"},
         6,
     ),
+    "HermesReplicaCommitsSlowly": Raised(
+        {
+            "hermes_replica_commit_seconds_bucket{instance='a',le='1.0'}": "0+97x60",
+            "hermes_replica_commit_seconds_bucket{instance='a',le='3.0'}": "0+100x60",
+            "hermes_replica_commit_seconds_bucket{instance='a',le='+Inf'}": "0+100x60",
+        },
+        {
+            "hermes_replica_commit_seconds_bucket{instance='b',le='1.0'}": "0+100x60",
+            "hermes_replica_commit_seconds_bucket{instance='b',le='+Inf'}": "0+100x60",
+        },
+        11,
+    ),
+    "HermesReplicaMoveStalls": Raised(
+        {
+            "hermes_replica_moving{instance='a'}": "1x60",
+            "hermes_replica_throttled_bytes_total{instance='a',direction='sent'}": "7x60",
+        },
+        {
+            "hermes_replica_moving{instance='b'}": "1x60",
+            "hermes_replica_throttled_bytes_total{instance='b',direction='sent'}": "0+1000x60",
+        },
+        16,
+    ),
     "HermesReplicaInSyncChangesOften": Raised(
         {"hermes_replica_isr_changes_total{instance='a',kind='shrink'}": "0+1x60"},
         {"hermes_replica_isr_changes_total{instance='a',kind='expand'}": "0+1x60"},
@@ -45,7 +68,8 @@ RAISED = {
 
 
 def test_each_alert_is_raised_when_it_should_be_and_not_before(tmp_path: Path) -> None:
-    names = check_alerts(RULES, RAISED, FAMILIES, tmp_path)
+    families = {*FAMILIES, "hermes_replica_commit_seconds_bucket"}
+    names = check_alerts(RULES, RAISED, families, tmp_path)
     document = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(HermesReplica\w+)` \|", document, re.M)) == names
 

@@ -221,8 +221,15 @@ def test_metrics_tell_of_copies(start_cluster: Start) -> None:
     )
     assert alone("hermes_replica_isr_changes_total", kind="shrink") == 1
     assert alone("hermes_replica_lag_seconds", broker=str(second)) > 0
+    assert before("hermes_replica_commit_seconds_count") > 0
+    assert following("hermes_replica_commit_seconds_count") == 0
     assert after("hermes_replica_elections_total", clean="yes") == 1
     assert after("hermes_replica_elections_total", clean="no") == 0
+    behind = "hermes_replica_throttled_bytes_total"
+    assert (before(behind, direction="sent"), following(behind, direction="fetched")) == (0, 0)
+    cluster.start(second)  # it lacks messages
+    metrics(cluster, first, lambda now: now(behind, direction="sent") > 0)
+    metrics(cluster, second, lambda now: now(behind, direction="fetched") > 0)
 
 
 def test_who_lacks_messages_leads_only_where_an_operator_says_so(start_cluster: Start) -> None:
