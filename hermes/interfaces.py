@@ -25,8 +25,11 @@ __all__ = [
     "IPartitioner",
     "IPayloadObserver",
     "IRetentionPolicy",
+    "ITokenVerifier",
     "RetentionSettings",
     "SegmentInfo",
+    "TokenHolder",
+    "TokenVerifierSettings",
     "User",
     "Verifier",
 ]
@@ -385,6 +388,58 @@ class IAuthenticator(Interface):
         Returns:
             Anything that can be compared; None if that can't be told: then connected users are
             looked up once a minute.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHolder:
+    """Whose a bearer token is.
+
+    Attributes:
+        name: under which access rules have them.
+        groups: those that they belong to, for access rules.
+        life_seconds: for how long it is valid, from now on.
+    """
+
+    name: str
+    groups: frozenset[str]
+    life_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVerifierSettings:
+    """What broker.yaml says about a verifier of tokens; passed to its factory.
+
+    Attributes:
+        options: `token_verifier_options`, free for third parties. There may be secrets in it.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class ITokenVerifier(Interface):
+    """Says whose a bearer token is, for Kafka's clients (SASL/OAUTHBEARER).
+
+    Entry point group: `hermes.token_verifiers`. The entry names a factory that is called with one
+    `TokenVerifierSettings` and returns an object that provides this interface.
+    """
+
+    def verify(token: str) -> Any:
+        """Check a token.
+
+        Called in worker threads, two at once; a client is given up after ten seconds.
+
+        Args:
+            token: as the client gave it; nothing is known of it.
+
+        Returns:
+            The `TokenHolder`. The connection ends with the token's life, unless the client shows
+            another one of the same holder before.
+
+        Raises:
+            NotAuthenticatedError: it isn't valid; the client and the log are told the text, which
+                must have nothing of the token.
+            Exception: that can't be told now; the client may try again.
         """
 
 

@@ -56,8 +56,8 @@ ROOMS = {
     "server storage",
     "broker": "_version backoff cluster config coordination errors interfaces limited_log "
     "listening logs metrics partition protocol quoting reactors security server storage v0_7 web",
-    "kafka": "broker cluster config coordination errors groups limited_log listening logs metrics "
-    "partition protocol quoting regex replication security server storage v0_7",
+    "kafka": "broker cluster config coordination errors groups interfaces limited_log listening "
+    "logs metrics partition protocol quoting regex replication security server storage v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
@@ -169,7 +169,7 @@ def test_the_dropin_imports_nothing_but_service_maker() -> None:
 
 def test_nothing_imports_a_built_in_plugin_by_name() -> None:
     """Entry points find them; so what a third party writes works as well as what is built in."""
-    kinds = ("retention", "partitioners", "encoders", "callbacks")
+    kinds = ("retention", "partitioners", "encoders", "callbacks", "tokens")
     for path in MODULES:
         for name in imported_names(path):
             parts = name.split(".")

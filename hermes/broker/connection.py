@@ -56,7 +56,7 @@ from hermes.protocol import (
 from hermes.server.carriers import Carrier, SendfileCarrier, carrier_for
 from hermes.server.clients import UNKNOWN_CLIENT, Client
 from hermes.server.fairness import CROWDED_BYTES
-from hermes.server.gates import MAX_FRAME_BYTES, Gate
+from hermes.server.gates import Gate
 from hermes.server.limits import READ_BYTES
 from hermes.server.metrics import RequestKind
 from hermes.server.outcomes import CloseConnection, DeferredResponse
@@ -191,6 +191,8 @@ class BrokerConnection(Protocol):
         if self._throttle is not None:
             self._throttle.leave()
             self._throttle = None
+        if self._client.token_session is not None:
+            self._client.token_session.close()
         if self._gate is not None:
             self._gate.close()
         elif self._policy.authentication != "none":
@@ -203,11 +205,11 @@ class BrokerConnection(Protocol):
 
     def _identify(self) -> None:
         authentication = self._connections.authentication
-        if self._policy.authentication == "scram":
+        if self._policy.has_gate:
             waiting = self._connections.waiting
             self._gate = self._gate_kind(authentication, waiting, self._policy, self._client, self)
             self._server = self._gate
-            self.set_read_size(MAX_FRAME_BYTES)
+            self.set_read_size(self._gate.max_frame_bytes)
             self.limits_changed()
             return
         principal = peer_principal(self.transport, self._policy.tls)
@@ -241,7 +243,7 @@ class BrokerConnection(Protocol):
         self._enter()
         self.limits_changed()
         self._connections.memory.measure(self)
-        if self._policy.authenticator is None:
+        if self._policy.authentication == "scram" and self._policy.authenticator is None:
             self._connections.authentication.connected(self, user, revision)
         self._yield()  # what follows goes to the broker
 
@@ -274,7 +276,7 @@ class BrokerConnection(Protocol):
         connection = tcp_connection(self.transport)
         if connection is not None:
             if self._gate is not None:
-                size_bytes = min(size_bytes, MAX_FRAME_BYTES)
+                size_bytes = min(size_bytes, self._gate.max_frame_bytes)
             elif self._throttle is not None:
                 size_bytes = min(size_bytes, READ_BYTES)
             connection.bufferSize = size_bytes
@@ -305,7 +307,7 @@ class BrokerConnection(Protocol):
         if self._gate is None:
             self._receiver.limit(config.max_request_bytes, config.max_message_bytes)
         else:
-            self._receiver.limit(MAX_FRAME_BYTES, MAX_FRAME_BYTES)
+            self._receiver.limit(self._gate.max_frame_bytes, self._gate.max_frame_bytes)
 
     def quotas_changed(self) -> None:
         is_known = self._gate is None and self._state is not _LOST

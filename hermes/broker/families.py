@@ -50,7 +50,8 @@ FIXED: Final = _table(
     ),
     Family(
         "hermes_authentications_total", "counter",
-        "Authentication attempts by mechanism (`password`: in clear, by HTTP, digest or PLAIN).",
+        "Authentication attempts by mechanism (`password`: in clear, by HTTP, digest or PLAIN; "
+        "`OAUTHBEARER`: tokens, `expired` where one ended a connection).",
         ("mechanism", "result"),
     ),
     Family(

@@ -57,7 +57,12 @@ from hermes.partition.flushing import FlushScheduler
 from hermes.reactors import Bell, OwnThread
 from hermes.server.authentication import Authentication
 from hermes.server.authorization import Authorization
-from hermes.server.checks import authenticator, retention_policy, shared_users
+from hermes.server.checks import (
+    authenticator,
+    retention_policy,
+    shared_users,
+    token_verifier,
+)
 from hermes.server.pages import PageCache
 from hermes.server.policies import ListenerPolicy
 from hermes.server.settings import Settings, parsed_entries
@@ -198,7 +203,9 @@ class ServingBroker:
             self.in_thread = in_thread
             own_users = authenticator(config)
             users = shared_users(config, own_users)
-            self.authentication = Authentication(users or own_users, reactor, in_thread)
+            self.authentication = Authentication(
+                users or own_users, reactor, in_thread, token_verifier(config)
+            )
             self.authorization.groups_of = self.authentication.groups_of
             self.directory = DataDirectory(
                 config.log_dir,

@@ -188,6 +188,24 @@ class BrokerConfig:
             _SECURITY,
         ),
     ] = field(default_factory=dict, repr=False)
+    token_verifier: Annotated[
+        str,
+        Setting(
+            kinds.TEXT,
+            "What checks the tokens of listeners with `authentication: token`: `oidc`, or a "
+            "plugin's name (docs/plugins.md).",
+            _SECURITY,
+        ),
+    ] = "oidc"
+    token_verifier_options: Annotated[
+        Mapping[str, Any],
+        Setting(
+            kinds.SECRET_OPTIONS,
+            "Options for the verifier of tokens: of `oidc` at least `issuer` and `audience`. The "
+            "values are never shown.",
+            _SECURITY,
+        ),
+    ] = field(default_factory=dict, repr=False)
     access: Annotated[
         tuple[AccessRule, ...] | None,
         Setting(

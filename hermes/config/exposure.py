@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Iterator
 
 from hermes.config.endpoints import read_endpoint
-from hermes.config.listeners import BY_PASSWORD, ListenerConfig
+from hermes.config.listeners import BY_PASSWORD, BY_TOKEN, ListenerConfig
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
 
@@ -26,6 +26,10 @@ def check_listeners(
         names.add(each.name)
         if each.plain and setting != "kafka_listen":
             raise ConfigError(setting, "plain: it is for listeners of kafka_listen")
+        if each.authentication == BY_TOKEN and setting != "kafka_listen":
+            raise ConfigError(
+                setting, "authentication: token is for listeners of kafka_listen (SASL/OAUTHBEARER)"
+            )
         if each.authentication == BY_PASSWORD and not knows_users:
             raise ConfigError(
                 setting,

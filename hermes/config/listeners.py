@@ -26,6 +26,7 @@ from hermes.quoting import quoted
 NONE: Final = "none"
 BY_CERTIFICATE: Final = "tls"
 BY_PASSWORD: Final = "scram"
+BY_TOKEN: Final = "token"
 
 CERTIFICATE_DEMANDS: Final = (NONE, "optional", "required")
 TLS_VERSIONS: Final = ("1.2", "1.3")
@@ -73,7 +74,7 @@ class ListenerConfig:
 
     Attributes:
         tls: None for no TLS.
-        authentication: `none`, `tls` (by certificate) or `scram`.
+        authentication: `none`, `tls` (by certificate), `scram`, or `token` (SASL/OAUTHBEARER).
         advertised: `HOST:PORT` or `HOST` by which clients reach it; None: where it is bound.
         name: unique within its setting; its index there unless given.
         plain: whether Kafka's clients may send their passwords as they are (SASL/PLAIN).
@@ -147,7 +148,7 @@ def _parse_listener(value: object, place: int = 0) -> ListenerConfig:
     name = value.get("name", str(place))
     if "name" in value and not (isinstance(name, str) and _NAME.fullmatch(name)):
         raise ValueError(f"expected a name of letters, digits, '.', '_', '-', got {quoted(name)}")
-    authentication = _choice(value, "authentication", (NONE, BY_CERTIFICATE, BY_PASSWORD))
+    authentication = _choice(value, "authentication", (NONE, BY_CERTIFICATE, BY_PASSWORD, BY_TOKEN))
     tls = _parse_tls(value["tls"], authentication) if value.get("tls") is not None else None
     if tls is None and authentication == BY_CERTIFICATE:
         raise ValueError("authentication: tls needs tls, with client_ca")
@@ -160,6 +161,8 @@ def _parse_listener(value: object, place: int = 0) -> ListenerConfig:
         raise ValueError("plain: it needs authentication: scram, for the users' passwords")
     if plain and tls is None and not listener.is_loopback:
         raise ValueError("plain: passwords as they are need tls, or a loopback address")
+    if authentication == BY_TOKEN and tls is None and not listener.is_loopback:
+        raise ValueError("authentication: token needs tls, or a loopback address")
     return listener
 
 

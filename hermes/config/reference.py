@@ -100,10 +100,11 @@ _LISTENER_KEYS = (
     ),
     (
         "`authentication`",
-        "`none`, `tls` or `scram`",
+        "`none`, `tls`, `scram` or `token`",
         "`none`",
-        "How clients authenticate: not at all, with a certificate, or with a user name and "
-        "password (SCRAM).",
+        "How clients authenticate: not at all, with a certificate, with a user name and password "
+        "(SCRAM), or, on a listener of `kafka_listen`, with a bearer token (SASL/OAUTHBEARER), "
+        "which needs `tls` or a loopback address.",
     ),
     (
         "`plain`",

@@ -6,7 +6,8 @@
 
 After a handshake in v0 messages go without requests around them: a frame is the message, and a
 refusal closes the connection. PLAIN, which shows passwords to the broker, is offered where the
-listener says so: [identity] | NUL | user | NUL | password (RFC 4616).
+listener says so: [identity] | NUL | user | NUL | password (RFC 4616). A listener for tokens takes
+these alone, and as often as they expire.
 
 Strangers' requests are decoded by hand: nothing is loaded for them.
 
@@ -19,8 +20,10 @@ from typing import Any, Final
 from twisted.internet.defer import CancelledError, Deferred
 
 from hermes.errors import HermesError
+from hermes.interfaces import User
 from hermes.kafka.apis import API_VERSIONS, APIS
 from hermes.kafka.dispatching import Call, Frame, api_versions
+from hermes.kafka.tokens import OAUTHBEARER, TokenConversation, TokenSession
 from hermes.protocol import ErrorCode
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text
@@ -34,7 +37,6 @@ _AUTHENTICATE: Final = 36
 _FLEXIBLE: Final = 2
 _ERROR: Final = Struct(">h")
 _LENGTH: Final = Struct(">i")
-_FOR_EVER: Final = bytes(8)
 
 _PLAIN: Final = "PLAIN"
 _REFUSED: Final = "the user or the password is wrong"
@@ -47,6 +49,8 @@ class KafkaGate(Gate):
     _asked: Frame | None = None
     _chosen = ""
     _is_raw = False
+    _conversation: TokenConversation | None = None
+    _life_seconds = 0.0
 
     def serve(self, request: Any, client: Client) -> Outcome:
         self._count_request()
@@ -69,7 +73,7 @@ class KafkaGate(Gate):
         mechanism = KafkaReader(frame.data, frame.body, False).text()
         if self._chosen:
             raise CloseConnection("it chooses a mechanism twice", "other", REASON)
-        offered = (*MECHANISMS, _PLAIN) if self._policy.plain else MECHANISMS
+        offered = self._offered
         if mechanism is not None and mechanism in offered:
             self._chosen = mechanism
             self._is_raw = frame.version == 0
@@ -77,6 +81,12 @@ class KafkaGate(Gate):
         return _framed(
             frame, _ERROR.pack(code), _LENGTH.pack(len(offered)), *map(encode_string, offered)
         )
+
+    @property
+    def _offered(self) -> tuple[str, ...]:
+        if self._policy.authentication == "token":
+            return (OAUTHBEARER,)
+        return (*MECHANISMS, _PLAIN) if self._policy.plain else MECHANISMS
 
     def _take_message(self, frame: Frame) -> Outcome:
         if not self._chosen:
@@ -86,6 +96,9 @@ class KafkaGate(Gate):
         return self._converse(self._chosen, bytes(reader.data() or b""))
 
     def _converse(self, mechanism: str, message: bytes) -> Outcome:
+        if mechanism == OAUTHBEARER:
+            step = Deferred.fromCoroutine(self._check_token(message))
+            return DeferredResponse(step, cancellable=True)
         if mechanism != _PLAIN:
             return super()._converse(mechanism, message)
         if self._mechanism:
@@ -119,6 +132,26 @@ class KafkaGate(Gate):
             self._connection.admit(user, revision)
         return self._encode_message(b"")
 
+    async def _check_token(self, message: bytes) -> bytes:
+        self._mechanism = OAUTHBEARER
+        if self._conversation is None:
+            self._conversation = TokenConversation(self._authentication, self._client)
+        try:
+            answer = await self._conversation.take(message)
+        except CancelledError:  # the client has left
+            raise
+        except HermesError as error:
+            self._end()
+            return self._encode_refusal(ErrorCode.NOT_AUTHENTICATED, str(error))
+        holder, connection = self._conversation.holder, self._connection
+        if holder is not None and connection is not None:
+            connection.admit(User(holder.name, (), holder.groups), None)
+            session = TokenSession(self._authentication, connection, self._client)
+            self._client.token_session = session
+            session.hold(holder)
+            self._life_seconds = holder.life_seconds
+        return self._encode_message(answer)
+
     def _encode_message(self, message: bytes) -> bytes:
         if self._is_raw:
             return len(message).to_bytes(4) + message
@@ -132,12 +165,17 @@ class KafkaGate(Gate):
     def _encode(self, code: Code, reason: str | None, message: bytes) -> bytes:
         frame = self._asked
         assert frame is not None
-        return authenticated(frame, code, reason, message)
+        return authenticated(frame, code, reason, message, self._life_seconds)
 
 
-def authenticated(frame: Frame, code: Code, reason: str | None, message: bytes) -> bytes:
-    """Encode the response to a SaslAuthenticate: the next message of the proof, or why not."""
-    life = _FOR_EVER if frame.version else b""
+def authenticated(
+    frame: Frame, code: Code, reason: str | None, message: bytes, life_seconds: float = 0.0
+) -> bytes:
+    """Encode the response to a SaslAuthenticate: the next message of the proof, or why not.
+
+    `life_seconds`: for how long the connection is held by it; 0: for as long as it lasts.
+    """
+    life = int(life_seconds * 1000).to_bytes(8) if frame.version else b""
     is_flexible = frame.version >= _FLEXIBLE
     tags = b"\0" if is_flexible else b""
     text, length = encode_text(reason, is_flexible), encode_length(len(message), is_flexible)
@@ -153,11 +191,26 @@ def _framed(frame: Frame, *parts: Buffer) -> bytes:
 
 
 def handshake(request: Any, call: Call) -> Any:
-    """Refuse to begin anew."""
-    return call.make.SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=())
+    """Refuse to begin anew, but where a token may be followed by another one."""
+    make, session = call.make, call.client.token_session
+    if session is None:
+        return make.SaslHandshakeResponse(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=())
+    code = Code.UNSUPPORTED_SASL_MECHANISM
+    if request.mechanism == OAUTHBEARER:
+        session.begin()
+        code = Code.NONE
+    return make.SaslHandshakeResponse(error_code=code, mechanisms=(OAUTHBEARER,))
 
 
-def authenticate(request: Any, call: Call) -> Any:
-    """Refuse a proof that nobody has asked for."""
-    reason = "this listener takes no users with passwords, or knows already who asks"
-    return authenticated(call.frame, Code.ILLEGAL_SASL_STATE, reason, b"")
+async def authenticate(request: Any, call: Call) -> Any:
+    """Take another token; refuse a proof that nobody has asked for."""
+    session: TokenSession | None = call.client.token_session
+    if session is None or session.attempt is None:
+        reason = "this listener takes no users with passwords, or knows already who asks"
+        return authenticated(call.frame, Code.ILLEGAL_SASL_STATE, reason, b"")
+    try:
+        answer, life_seconds = await session.take(bytes(request.auth_bytes))
+    except HermesError as error:
+        code = Code.SASL_AUTHENTICATION_FAILED
+        return authenticated(call.frame, code, str(error), b"")
+    return authenticated(call.frame, Code.NONE, None, answer, life_seconds)

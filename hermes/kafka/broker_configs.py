@@ -37,7 +37,7 @@ def _places(listeners: Iterable[ListenerNode]) -> str:
 
 def _protocol(listener: ListenerNode) -> str:
     secured = "SSL" if listener.tls else "PLAINTEXT"
-    return f"SASL_{secured}" if listener.authentication == "scram" else secured
+    return f"SASL_{secured}" if listener.authentication in ("scram", "token") else secured
 
 
 _ROWS: Final = (

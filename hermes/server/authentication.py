@@ -14,12 +14,13 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from hermes.errors import HermesError
-from hermes.interfaces import IAuthenticator, User
+from hermes.errors import HermesError, NotAuthenticatedError
+from hermes.interfaces import IAuthenticator, ITokenVerifier, TokenHolder, User
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.security import ANONYMOUS, INTERNAL
 from hermes.security.login_attempts import LoginAttempts
+from hermes.security.principals import is_user_name
 
 #: How often users that don't tell whether they have changed are looked up again.
 REFRESH_SECONDS: Final = 60.0
@@ -32,6 +33,8 @@ _MOST_CHECKS_WAITING: Final = 64
 RESERVED: Final = frozenset((ANONYMOUS, INTERNAL))
 
 _UNSEEN: Final = object()
+
+_TOKEN: Final = "OAUTHBEARER"
 
 
 class UserConnection(Protocol):
@@ -54,8 +57,10 @@ class Authentication:
         authenticator: IAuthenticator | None,
         clock: IReactorTime,
         in_thread: "Callable[..., Deferred[Any]]",
+        token_verifier: ITokenVerifier | None = None,
     ) -> None:
         self.authenticator = authenticator
+        self.token_verifier = token_verifier
         self.clock = clock
         self.in_thread = in_thread
         self.attempts = LoginAttempts(clock.seconds)
@@ -69,6 +74,7 @@ class Authentication:
         self._refreshed_seconds = clock.seconds()
         self._problem: str | None = None
         self._checks = DeferredSemaphore(_CHECKS_AT_ONCE)
+        self._token_checks = DeferredSemaphore(_CHECKS_AT_ONCE)
         self._observers: list[Callable[[], None]] = []
 
     @property
@@ -165,6 +171,35 @@ class Authentication:
         self._known[user.name] = user
         return user
 
+    async def check_token(self, token: str) -> TokenHolder:
+        """Have the verifier say whose a bearer token is.
+
+        Raises:
+            NotAuthenticatedError: it isn't valid; the text says why.
+            HermesError: that can't be told now, which is counted and logged.
+        """
+        verifier = self.token_verifier
+        assert verifier is not None  # else there is no such listener
+        if len(self._token_checks.waiting) >= _MOST_CHECKS_WAITING:
+            raise HermesError("too many tokens are being checked")
+        try:
+            holder: TokenHolder = await self._token_checks.run(
+                self.in_thread, verifier.verify, token
+            )
+        except (CancelledError, NotAuthenticatedError):
+            raise
+        except Exception as error:  # whatever a verifier raises
+            self.counts[_TOKEN, "failed"] += 1
+            self.limited_log.error(
+                "tokens",
+                "tokens can't be checked: {error}",
+                error=f"{type(error).__name__}: {error}",
+            )
+            raise HermesError("tokens can't be checked now; the broker's log says why") from None
+        if holder.name in RESERVED or not is_user_name(holder.name):
+            raise NotAuthenticatedError("the token's holder has a name that nobody can have")
+        return holder
+
     # -- results --------------------------------------------------------------------------------
 
     def refused(self, how: str, result: str, where: object, found: User | None) -> None:
@@ -176,6 +211,15 @@ class Authentication:
             where=where,
             whom="a user that there isn't" if found is None else found.name,
             reason=_REASONS[result],
+        )
+
+    def token_refused(self, where: object, reason: str) -> None:
+        self.counts[_TOKEN, "wrong"] += 1
+        self.limited_log.warn(
+            "token",
+            "{where} showed a token that is not taken: {reason}",
+            where=where,
+            reason=reason,
         )
 
     def failed(self, how: str, error: object) -> None:

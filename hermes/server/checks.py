@@ -16,6 +16,7 @@ from twisted.internet.endpoints import serverFromString
 from hermes.config import BrokerConfig, ListenerConfig
 from hermes.config.broker import RULES
 from hermes.config.endpoints import read_endpoint
+from hermes.config.listeners import BY_TOKEN
 from hermes.config.topic import untrimmed
 from hermes.errors import ConfigError, InvalidTopicError, PluginError, StorageError
 from hermes.extras import install_command, outdated_requirements
@@ -25,6 +26,8 @@ from hermes.interfaces import (
     IAuthenticator,
     IAuthorizer,
     IRetentionPolicy,
+    ITokenVerifier,
+    TokenVerifierSettings,
 )
 from hermes.plugins import PluginMakers, find_plugin, load_plugin
 from hermes.protocol import check_new_topic_name
@@ -42,6 +45,7 @@ def check_startable(config: BrokerConfig) -> None:
     for topic in ("", *config.topics):
         retention_policy(config, topic, makers)
     authenticator(config)
+    token_verifier(config)
     authorizer_of(config)
     _check_endpoint("coordination_listen", config.coordination_listen)
     for listener in config.listen:
@@ -160,6 +164,22 @@ def authenticator(config: BrokerConfig) -> IAuthenticator | None:
         if isinstance(error.__cause__, ConfigError):  # it says which file, and what to do
             raise error.__cause__ from None
         raise ConfigError("authenticator", str(error)) from error
+    return made
+
+
+def token_verifier(config: BrokerConfig) -> ITokenVerifier | None:
+    """Make what checks tokens; None where no listener takes any. Raises ConfigError."""
+    if not any(each.authentication == BY_TOKEN for each in config.kafka_listen or ()):
+        return None
+    settings = TokenVerifierSettings(config.token_verifier_options)
+    try:
+        made: ITokenVerifier = load_plugin(
+            "hermes.token_verifiers", config.token_verifier, ITokenVerifier, settings
+        )
+    except PluginError as error:
+        if isinstance(error.__cause__, ConfigError):  # it says which option
+            raise error.__cause__ from None
+        raise ConfigError("token_verifier", str(error)) from error
     return made
 
 

@@ -18,9 +18,18 @@ class Client:
         knows_own_codes: whether it has authenticated by a request that no client of Kafka 0.7
             knows: then any error code may answer it.
         has_left: whether its connection is lost.
+        token_session: what its connection is held by, where that is a token.
     """
 
-    __slots__ = ("_address", "groups", "has_left", "knows_own_codes", "listener", "principal")
+    __slots__ = (
+        "_address",
+        "groups",
+        "has_left",
+        "knows_own_codes",
+        "listener",
+        "principal",
+        "token_session",
+    )
 
     def __init__(self, address: Any, listener: ListenerNode = _PLAIN) -> None:
         self._address = address
@@ -29,6 +38,7 @@ class Client:
         self.groups: frozenset[str] = frozenset()
         self.knows_own_codes = False
         self.has_left = False
+        self.token_session: Any = None
 
     @property
     def host(self) -> str:

@@ -1,8 +1,8 @@
-"""What a connection may do before it has authenticated, on a listener that wants users (SCRAM).
+"""What a connection may do before it has authenticated, on a listener for users or for tokens.
 
 That is little, and not for long: to authenticate (request 80), and to ask which requests there are;
-frames of 4 KiB, 16 of them, ten seconds. An attempt delayed after earlier failures holds no thread.
-An attempt that fails is the connection's last.
+frames of 4 KiB (32 where there are tokens in them), 16 of them, ten seconds. An attempt delayed
+after earlier failures holds no thread. An attempt that fails is the connection's last.
 
 Neither an answer nor the work done for it tells whether a user exists.
 """
@@ -37,8 +37,9 @@ from hermes.server.clients import Client
 from hermes.server.outcomes import CloseConnection, DeferredResponse, Outcome
 from hermes.server.policies import ListenerPolicy
 
-#: The largest request, as it is declared.
+#: The largest request, as it is declared; and where it has a token in it, with its claims.
 MAX_FRAME_BYTES: Final = 4096
+MAX_TOKEN_FRAME_BYTES: Final = 32 * 1024
 
 #: How long a connection has.
 TIME_SECONDS: Final = 10.0
@@ -69,6 +70,11 @@ class GatedConnection(Protocol):
         """Take no more requests; close once the responses under way have left."""
 
     def give_up(self, reason: str) -> None: ...
+
+    def groups_changed(self, groups: frozenset[str]) -> None: ...
+
+    def revoke(self, reason: str) -> None:
+        """Drain, and let nothing wait any longer."""
 
 
 class WaitingGates:
@@ -112,6 +118,10 @@ class Gate:
         self._requests = 0
         self._limit: IDelayedCall = authentication.clock.callLater(TIME_SECONDS, self._too_late)
         waiting.add(self)
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return MAX_TOKEN_FRAME_BYTES if self._policy.authentication == "token" else MAX_FRAME_BYTES
 
     def close(self) -> None:
         if self._requests and not self._mechanism:

@@ -13,7 +13,7 @@ class ListenerPolicy:
     """The policy of one listener.
 
     Attributes:
-        authentication: `none`, `tls` or `scram`.
+        authentication: `none`, `tls`, `scram` or `token`.
         authenticator: knows the users of this listener; None: the broker's does.
         plain: whether Kafka's clients may send passwords as they are.
     """
@@ -23,6 +23,11 @@ class ListenerPolicy:
     tls: TlsConfig | None = None
     authenticator: IAuthenticator | None = field(default=None, repr=False)
     plain: bool = False
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether clients have to say who they are before they are served."""
+        return self.authentication in ("scram", "token")
 
     @property
     def listener(self) -> ListenerNode:

@@ -10,7 +10,7 @@ import pytest
 import record_scenes
 from conformance_cluster import CLUSTER_SCENES, cluster_answers
 from conformance_consumers import CONSUMER_SETTINGS
-from conformance_sasl import PASSWORD, USER, authenticated, told
+from conformance_sasl import PASSWORD, USER, authenticated, shown, told
 from conformance_security import GUARDED_SETTINGS, guarded
 from kafka_4 import KafkaProcess, kafka_version
 from kafka_cluster import KafkaCluster
@@ -34,7 +34,12 @@ def test_kafka_still_answers_so(tmp_path: Path) -> None:
         kafka.kill()
     secured = KafkaProcess(tmp_path / "guarded", {**SETTINGS, **GUARDED_SETTINGS})
     plain = KafkaProcess(tmp_path / "told", SETTINGS, users={USER: PASSWORD}, plain=True)
-    for other, name, ask in ((secured, "guarded", guarded), (plain, "told", told)):
+    tokens = KafkaProcess(tmp_path / "shown", SETTINGS, tokens=True)
+    for other, name, ask in (
+        (secured, "guarded", guarded),
+        (plain, "told", told),
+        (tokens, "shown", shown),
+    ):
         other.start()
         try:
             answered[name] = ask(other.address if other is secured else other.sasl_address)

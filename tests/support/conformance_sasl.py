@@ -1,5 +1,8 @@
 """The scene of a listener that wants users: what strangers are told, and who has said who it is."""
 
+import json
+import time
+from base64 import urlsafe_b64encode as b64encode
 from typing import Any
 
 from conformance_steps import PATIENCE_SECONDS, Scene
@@ -8,7 +11,7 @@ from planted_secrets import planted
 
 from hermes.security.scram import ScramClient
 
-__all__ = ["PASSWORD", "SASL_DIFFERENCES", "USER", "authenticated", "told"]
+__all__ = ["PASSWORD", "SASL_DIFFERENCES", "USER", "authenticated", "shown", "told"]
 
 USER = "alice"
 PASSWORD = planted("the password of conformance")
@@ -20,6 +23,7 @@ SASL_DIFFERENCES = {
         "authenticated",
         "another one after it",
     ): "after a wrong mechanism a client may choose another",
+    ("shown", "no bearer"): "Kafka fails internally and closes the connection",
     ("authenticated", "chosen again"): "unauthenticated clients' mistakes end their connection",
     (
         "authenticated",
@@ -77,6 +81,77 @@ def told(address: str) -> dict[str, Any]:
         return scene.answers
     finally:
         scene.client.close()
+
+
+def shown(address: str) -> dict[str, Any]:
+    """Play the scene of a listener that takes OAUTHBEARER, of JWTs that nobody has signed."""
+    scene = Scene(address, "nothing")
+    try:
+        _shake(scene, "before tokens", "SCRAM-SHA-256")
+        for version in range(3):
+            _renew(scene)
+            _shake(scene, f"before a token, v{version}", "OAUTHBEARER")
+            _show(scene, f"shown, v{version}", _bearer(_unsigned(USER)), version)
+            scene.ask(f"Metadata after a token, v{version}", "Metadata", 1, topics=())
+        for label, message in {
+            "another's token": _bearer(_unsigned(USER), identity="root"),
+            "its own name": _bearer(_unsigned(USER), identity=USER),
+            "an extension": _bearer(_unsigned(USER), "\1ext=a"),
+            "an expired token": _bearer(_unsigned(USER, life_seconds=-3600)),
+            "no JWT": _bearer("abc"),
+            "no bearer": b"n,,\1auth=Basic abc\1\1",
+            "no token": b"n,,\1host=x\1\1",
+            "nothing to show": b"",
+        }.items():
+            _renew(scene)
+            _shake(scene, f"before {label}", "OAUTHBEARER")
+            _show(scene, label, message)
+            _show(scene, f"the end of {label}", b"\1")
+        _again(scene)
+        return scene.answers
+    finally:
+        scene.client.close()
+
+
+def _again(scene: Scene) -> None:
+    """Another token on the same connection, and what comes of a wrong one."""
+    for label, token in {
+        "another token": _unsigned(USER),
+        "somebody else's": _unsigned("bob"),
+        "one that has expired": _unsigned(USER, life_seconds=-3600),
+    }.items():
+        _renew(scene)
+        _shake(scene, f"first before {label}", "OAUTHBEARER")
+        _show(scene, f"shown before {label}", _bearer(_unsigned(USER)))
+        again = {"mechanism": "OAUTHBEARER"}
+
+        def is_taken(again: dict[str, str] = again) -> bool:
+            """Kafka's wants a second between two of them."""
+            return bool(scene.client.ask("SaslHandshake", 1, **again).error_code.value == 0)
+
+        scene.wait_until(is_taken, "nobody may show another token")
+        _show(scene, label, _bearer(token))
+        scene.ask(f"Metadata after {label}", "Metadata", 1, topics=())
+
+
+def _show(scene: Scene, label: str, message: bytes, version: int = 2) -> None:
+    """Show it; of how long the connection is held by it, only whether it is."""
+    _tell(scene, label, message, version)
+    answer = scene.answers[label]
+    if "session_lifetime" in answer:
+        answer["session_lifetime"] = answer["session_lifetime"] > 0
+
+
+def _bearer(token: str, more: str = "", identity: str = "") -> bytes:
+    named = f"a={identity}" if identity else ""
+    return f"n,{named},\1auth=Bearer {token}{more}\1\1".encode()
+
+
+def _unsigned(subject: str, life_seconds: int = 3600) -> str:
+    now = int(time.time())
+    claims = {"sub": subject, "iat": now - 7200, "exp": now + life_seconds}
+    parts = (json.dumps(each).encode() for each in ({"alg": "none"}, claims))
+    return ".".join(b64encode(each).decode().rstrip("=") for each in parts) + "."
 
 
 def _renew(scene: Scene) -> None:

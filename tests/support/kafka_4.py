@@ -118,6 +118,7 @@ class KafkaProcess(ServerProcess):
         plain: whether that listener takes PLAIN, too.
         node: which one of a cluster this is, from 1.
         controllers: the ports of all controllers of its cluster; each serves once most of them run.
+        tokens: whether it takes OAUTHBEARER instead, of JWTs that nobody has signed.
 
     Attributes:
         sasl_address: of that listener.
@@ -132,9 +133,11 @@ class KafkaProcess(ServerProcess):
         plain: bool = False,
         node: int = 1,
         controllers: Sequence[int] = (),
+        tokens: bool = False,
     ) -> None:
         super().__init__(directory)
         self._plain = plain
+        self._tokens = tokens
         self._heap = heap
         self._users = users or {}
         controllers = controllers or (free_port(),)
@@ -159,7 +162,7 @@ class KafkaProcess(ServerProcess):
             "share.coordinator.state.topic.min.isr": 1,
             **(settings or {}),
         }
-        if users:
+        if users or tokens:
             secured = f"SASL_PLAINTEXT://{self._with_users(values)}"
             for name in ("listeners", "advertised.listeners"):
                 values[name] = f"{values[name]},{secured}"
@@ -177,6 +180,11 @@ class KafkaProcess(ServerProcess):
         for mechanism in _SCRAM:
             listener = f"listener.name.sasl_plaintext.{mechanism.lower()}"
             values[f"{listener}.sasl.jaas.config"] = module
+        if self._tokens:
+            values["sasl.enabled.mechanisms"] = "OAUTHBEARER"
+            values["listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"] = (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+            )
         if self._plain:
             values["sasl.enabled.mechanisms"] += ",PLAIN"
             names = " ".join(f'user_{name}="{each}"' for name, each in self._users.items())

@@ -4,6 +4,8 @@ The soak asks Kafka itself again (tests/soak/test_kafka_conformance.py), which w
 """
 
 import json
+import time
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,12 +15,15 @@ from typing import Any
 import conformance
 import pytest
 import record_scenes
-from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated, told
+from conformance_sasl import PASSWORD, SASL_DIFFERENCES, USER, authenticated, shown, told
 from conformance_security import SECURITY_DIFFERENCES, guarded
 from conformance_steps import comparable
 from kafka_4 import kafka_version
 from kafka_bench import messages
+from zope.interface import implementer
 
+from hermes.errors import NotAuthenticatedError
+from hermes.interfaces import ITokenVerifier, TokenHolder
 from hermes.security.users import Users
 from hermes.testing import running_broker, running_kafka
 
@@ -63,6 +68,30 @@ def test_hermes_takes_passwords_as_kafka_does(tmp_path: Path) -> None:
     }
     with running_broker(settings=settings) as secured:
         check("told", told(secured.bootstrap_servers))
+
+
+@implementer(ITokenVerifier)
+class Unsigned:
+    """Believes what a JWT says that nobody has signed, as Kafka's default does."""
+
+    def verify(self, token: str) -> TokenHolder:
+        """See `ITokenVerifier`."""
+        try:
+            claims = json.loads(urlsafe_b64decode(token.split(".")[1] + "=="))
+        except (ValueError, IndexError):
+            raise NotAuthenticatedError("it is no JWT") from None
+        left = claims["exp"] - time.time()
+        if left <= 0:
+            raise NotAuthenticatedError("it has expired")
+        return TokenHolder(claims["sub"], frozenset(), left)
+
+
+def test_hermes_takes_tokens_as_kafka_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("hermes.server.checks", "hermes.broker.serving"):
+        monkeypatch.setattr(f"{module}.token_verifier", lambda config: Unsigned())
+    listener = {"endpoint": "tcp:0:interface=127.0.0.1", "authentication": "token"}
+    with running_broker(settings={"kafka_listen": listener}) as secured:
+        check("shown", shown(secured.bootstrap_servers))
 
 
 def test_hermes_guards_as_kafka_does(tmp_path: Path) -> None:

@@ -75,7 +75,14 @@ def test_advertised_places(values: str | None, place: tuple[str, int | None]) ->
         ({"name": "0"}, "expected a name of letters"),
         ({"name": "a b"}, "expected a name of letters"),
         ({"name": 5}, "expected a name of letters"),
-        ({"authentication": "password"}, "authentication: expected none, tls or scram, got 'pass"),
+        (
+            {"authentication": "password"},
+            "authentication: expected none, tls, scram or token, got 'pass",
+        ),
+        (
+            {"endpoint": "tcp:9093", "authentication": "token"},
+            "authentication: token needs tls, or a loopback address",
+        ),
         ({"authentication": "tls"}, "authentication: tls needs tls, with client_ca"),
         ({"authentication": "tls", "tls": TLS}, "authentication: tls needs tls.client_ca"),
         (

@@ -72,6 +72,8 @@ allow_insecure: true
 users_file: /etc/hermes/users
 authenticator: ldap
 authenticator_options: {password: secret}
+token_verifier: acme
+token_verifier_options: {url: secret}
 connect_as: {user: broker-1, password_file: /etc/hermes/password, tls_ca: /etc/hermes/ca.pem}
 max_request_bytes: 10MiB
 max_message_bytes: 2MB
@@ -184,6 +186,8 @@ ready_file: /run/hermes.ready
         users_file=Path("/etc/hermes/users"),
         authenticator="ldap",
         authenticator_options={"password": "secret"},
+        token_verifier="acme",
+        token_verifier_options={"url": "secret"},
         connect_as=ConnectAs(
             user="broker-1",
             password_file=Path("/etc/hermes/password"),

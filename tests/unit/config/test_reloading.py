@@ -31,6 +31,8 @@ OTHERS: dict[str, Any] = {
     "users_file": "/etc/hermes/users",
     "authenticator": "ldap",
     "authenticator_options": {"password": "secret"},
+    "token_verifier": "acme",
+    "token_verifier_options": {"url": "secret"},
     "connect_as": {"tls_ca": "/etc/hermes/ca.pem"},
     "advertised_host": "b.example.org",
     "advertised_port": 9999,

@@ -1,0 +1,1 @@
+"""Verifiers of bearer tokens: who somebody is, by what an identity provider has signed."""
