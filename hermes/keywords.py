@@ -90,7 +90,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "callback": "use the add_done_callback of what send returns, or a callback_handler",
     "client_id": "a broker knows its clients by address and user",
     "enable_idempotence": "Kafka's clients have it: docs/kafka.md",
-    "isolation_level": "there are no transactions",
+    "isolation_level": "only what was committed of transactions is read, always",
     "key_deserializer": "a message's key is bytes",
     "key_serializer": "a key is stored as bytes, a string as UTF-8",
     "on_delivery": "use the add_done_callback of what send returns, or a callback_handler",

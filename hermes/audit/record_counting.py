@@ -12,6 +12,7 @@ from hermes.errors import InvalidMessageError
 from hermes.protocol import RecordSet, core
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader
 from hermes.protocol.records import Record, encode_records, record_bytes
+from hermes.protocol.transaction_markers import CommittedOnly
 
 
 class CountedRecords:
@@ -27,15 +28,15 @@ class CountedRecords:
         self.damaged = 0
         self._base_offset = records.base_offset
         self._window_ms = window_ms
-        markers = 0
+        left_out, committed = 0, CommittedOnly(records.aborted)
         intact = RecordSet(records.data, records.base_offset, on_corrupt="skip")
         for position, header in intact.batches():
-            if header.is_control:
-                markers += header.record_count
+            if not committed.takes(header, records.data, position):
+                left_out += header.record_count
             elif not self._count(records.data, position, header):
                 self.damaged += 1
         self.damaged += intact.skipped_count
-        held = markers + sum(count for count, _ in self.found.values())
+        held = left_out + sum(count for count, _ in self.found.values())
         offsets = records.next_offset - records.base_offset
         self.empty = 0 if self.damaged else max(offsets - held, 0)
 

@@ -12,6 +12,8 @@ from hermes.offline.inspection import Limits
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record
 
+_MARKERS = {b"\0\0": "abort", b"\0\1": "commit"}
+
 _HEADINGS = f"{'OFFSET':>12} {'SIZE':>9} {'COUNT':>7} {'CODEC':<7} {'CRC':<10}  STATE"
 
 
@@ -23,7 +25,7 @@ def dump_batches(path: Path, limits: Limits, *, deep: bool, payloads: bool, as_j
             write_line(f"{path}: {segment.size_bytes} bytes from offset {segment.base_offset}")
             write_line(_HEADINGS)
         for found in segment.walk():
-            row = _row(found)
+            row = _row(segment, found)
             damaged += not row["valid"]
             if as_json:
                 write_json({"file": str(path), **row})
@@ -43,7 +45,7 @@ def _records(segment: BatchFile, batch: InspectedBatch) -> Iterator[Record]:
             return
 
 
-def _row(found: InspectedBatch | BadBytes) -> dict[str, Any]:
+def _row(segment: BatchFile, found: InspectedBatch | BadBytes) -> dict[str, Any]:
     if isinstance(found, BadBytes):
         return {
             "offset": found.offset,
@@ -72,7 +74,15 @@ def _row(found: InspectedBatch | BadBytes) -> dict[str, Any]:
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,
         "base_sequence": header.base_sequence,
+        **({"transactional": True} if header.is_transactional else {}),
+        **({"marker": _marker(segment, found)} if header.is_control else {}),
     }
+
+
+def _marker(segment: BatchFile, batch: InspectedBatch) -> str:
+    """What a control batch says of its transaction."""
+    keys = [each.key or b"" for each in _records(segment, batch)]
+    return _MARKERS.get(keys[0][2:4], "unknown") if keys else "removed"
 
 
 def _write(row: dict[str, Any]) -> None:
@@ -87,7 +97,11 @@ def _write(row: dict[str, Any]) -> None:
         return
     if row["producer_id"] >= 0:
         state += f", producer {row['producer_id']} epoch {row['producer_epoch']}"
-        state += f" from {row['base_sequence']}"
+        state += f" from {row['base_sequence']}" if "marker" not in row else ""
+    if "marker" in row:
+        state += f", marker: {row['marker']}"
+    elif "transactional" in row:
+        state += ", in a transaction"
     count, codec = row["message_count"], row["codec"]
     write_line(f"{start} {count:>7} {codec:<7} {row['crc']:#010x}  {state}")
 

@@ -33,7 +33,6 @@ from hermes.errors import (
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
     Buffer,
-    ContentFormat,
     ErrorCode,
     FetchedEntry,
     FetchRequest,
@@ -53,7 +52,9 @@ from hermes.protocol import (
 )
 from hermes.protocol.damage import next_good
 from hermes.protocol.loops import ListedRows
+from hermes.protocol.record_requests import RECORDS, without_aborted
 from hermes.protocol.records import Record
+from hermes.protocol.transaction_markers import Aborted
 
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -108,10 +109,14 @@ class FetchRules:
             return counted
         return MessageSet(data, offset, max_expanded_bytes=self.max_expanded_bytes)
 
-    def record_set(self, data: Buffer, offset: int) -> RecordSet:
+    def record_set(self, data: Buffer, offset: int, aborted: Sequence[Aborted]) -> RecordSet:
         made = RecordSet if self.on_corrupt == "raise" else _CountingRecordSet
         fetched = made(
-            data, offset, on_corrupt=self.on_corrupt, max_expanded_bytes=self.max_expanded_bytes
+            data,
+            offset,
+            aborted=aborted,
+            on_corrupt=self.on_corrupt,
+            max_expanded_bytes=self.max_expanded_bytes,
         )
         if isinstance(fetched, _CountingRecordSet):
             fetched.tell = self.count_skipped
@@ -272,8 +277,9 @@ def _fetch_records(
     )
     results = []
     for request, (error, high_watermark, content, data) in zip(requests, entries, strict=True):
-        if error == ErrorCode.NONE and content == ContentFormat.RECORD_BATCHES:
-            fetched = rules.record_set(data, request.offset)
+        if error == ErrorCode.NONE and content in RECORDS:
+            aborted, data = without_aborted(content, data)
+            fetched = rules.record_set(data, request.offset, aborted)
             result = FetchResult(request, fetched, high_watermark)
         else:
             result = yield from _result(request, error, data, high_watermark, rules)

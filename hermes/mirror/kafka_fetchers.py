@@ -11,8 +11,7 @@ from hermes.client.kafka_asking import KafkaAsker
 from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.mirror.fetchers import SourceFetcher
 from hermes.mirror.kafka_cluster import RefusedError
-from hermes.mirror.record_stretches import FetchedRecords
-from hermes.protocol import FetchRequest
+from hermes.protocol import FetchRequest, RecordSet
 
 #: Only what was committed, of transactions.
 _READ_COMMITTED: Final = 1
@@ -91,7 +90,7 @@ class KafkaFetcher(SourceFetcher):
 
 
 def _result(request: FetchRequest, found: Any) -> FetchResult:
-    nothing = FetchedRecords(b"", request.offset)
+    nothing = RecordSet(b"", request.offset)
     if found is None:
         return FetchResult(request, nothing)
     if found.error_code:
@@ -100,5 +99,5 @@ def _result(request: FetchRequest, found: Any) -> FetchResult:
         error = OffsetOutOfRangeBrokerError(str(refused)) if is_outside else refused
         return FetchResult(request, nothing, found.high_watermark, error)
     aborted = [(e.producer_id, e.first_offset) for e in found.aborted_transactions or ()]
-    records = FetchedRecords(found.records or b"", request.offset, aborted)
+    records = RecordSet(found.records or b"", request.offset, aborted=aborted)
     return FetchResult(request, records, found.high_watermark)

@@ -6,13 +6,11 @@ producer may send are made anew: those with messages missing (compacted, or fetc
 and those whose timestamps the source's broker has set. Of transactions what was committed goes on.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
 
 from hermes.errors import InvalidBatchError, InvalidMessageError
 from hermes.mirror.stretches import Stretch
 from hermes.protocol.record_batches import (
-    CONTROL_BIT,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
@@ -28,23 +26,7 @@ from hermes.protocol.record_batches import (
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.record_set import RecordSet
 from hermes.protocol.records import encode_batch, iterate_records
-
-_ABORT: Final = b"\0\0\0\0"  # a control record's key: its version, and what it marks
-
-#: The producer's id and the first offset of a transaction that was aborted.
-AbortedTransaction = tuple[int, int]
-
-
-class FetchedRecords(RecordSet):
-    """A fetch of a partition with the transactions in it that were aborted."""
-
-    __slots__ = ("aborted",)
-
-    def __init__(
-        self, data: bytes, base_offset: int, aborted: Sequence[AbortedTransaction] = ()
-    ) -> None:
-        super().__init__(data, base_offset)
-        self.aborted = aborted
+from hermes.protocol.transaction_markers import CommittedOnly
 
 
 def record_stretches(fetched: RecordSet) -> Iterator[Stretch]:
@@ -58,7 +40,7 @@ def record_stretches(fetched: RecordSet) -> Iterator[Stretch]:
             too much, or is damaged and nothing tells where the next batch starts.
     """
     data, reached = fetched.data, fetched.base_offset
-    transactions = _Transactions(getattr(fetched, "aborted", ()))
+    transactions = CommittedOnly(fetched.aborted)
     position = 0
     while len(data) - position >= HEADER_BYTES:
         try:
@@ -82,23 +64,6 @@ def record_stretches(fetched: RecordSet) -> Iterator[Stretch]:
             is_verbatim = bool(count) and count == header.next_offset - reached
             yield Stretch(reached, header.next_offset, made, count, "", is_verbatim, True)
             reached = header.next_offset
-
-
-class _Transactions:
-    """Tells which batches of one fetch are part of a transaction that was aborted."""
-
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        self._later = sorted(aborted, key=lambda each: -each[1])
-        self._open = set[int]()
-
-    def takes(self, header: BatchHeader, batch: memoryview) -> bool:
-        while self._later and self._later[-1][1] <= header.last_offset:
-            self._open.add(self._later.pop()[0])
-        if header.attributes & CONTROL_BIT:
-            if any((each.key or b"")[:4] == _ABORT for each in iterate_records(batch, header)):
-                self._open.discard(header.producer_id)
-            return False
-        return not (header.is_transactional and header.producer_id in self._open)
 
 
 def _sent(header: BatchHeader, batch: memoryview, first: int) -> tuple[bytes, int]:

@@ -130,6 +130,10 @@ def _warm(reads: Sequence[LogRead]) -> None:
 
 
 def awaits_its_end(log: Log, offset: int, error: HermesError) -> bool:
-    """Whether an offset is out of range only since a new leader doesn't know its end yet."""
+    """Whether an offset is out of range only until what is there is decided.
+
+    A new leader doesn't know its end yet, or a transaction is open.
+    """
     is_outside = isinstance(error, OffsetOutOfRangeError)
-    return is_outside and not log.is_sole_copy and log.earliest <= offset <= log.end_offset
+    end: int = log.high_watermark if log.is_sole_copy else log.end_offset
+    return is_outside and log.earliest <= offset <= end

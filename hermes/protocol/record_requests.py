@@ -15,6 +15,7 @@ from hermes.protocol.error_codes import ErrorCode
 from hermes.protocol.own_requests import AcknowledgedProduceRequest, WaitingFetchRequest
 from hermes.protocol.requests import ProduceRequest
 from hermes.protocol.responses import checked_reader
+from hermes.protocol.transaction_markers import Aborted
 from hermes.protocol.wire import Buffer, ByteReader, frame, pack
 
 #: How many partitions a `RecordProduceRequest` may have batches for.
@@ -22,11 +23,20 @@ MAX_RECORD_PRODUCES: Final = 1024
 
 #: Of an entry of a record fetch: error, high watermark, content, size.
 _ENTRY: Final = Struct(">hqbi")
+#: Of a transaction: the producer's id, the first offset.
+_ABORTED: Final = Struct(">qq")
 
 
 class ContentFormat(IntEnum):
+    """What a fetch has brought; `PARTLY_ABORTED` are batches, and what was aborted before them."""
+
     MESSAGES = 0
     RECORD_BATCHES = 1
+    PARTLY_ABORTED = 2
+
+
+#: What holds record batches.
+RECORDS: Final = frozenset({ContentFormat.RECORD_BATCHES, ContentFormat.PARTLY_ABORTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +44,8 @@ class RecordFetchRequest(WaitingFetchRequest):
     """Type 82: a waiting fetch from topics of any format; the body is that of type 65.
 
     From topics of Kafka's format come whole batches, but for the last one: the first may start
-    before the offset, and is whole even if it is larger than the fetch's maximum.
+    before the offset, and is whole even if it is larger than the fetch's maximum. What no open
+    transaction precedes is there only; the high watermark is where that ends.
     """
 
     TYPE: ClassVar[int] = 82
@@ -75,6 +86,21 @@ class RecordFetchedEntry(NamedTuple):
 def record_fetch_entry_header(error: int, high_watermark: int, content: int, size: int) -> bytes:
     """Encode what precedes the bytes of an entry: `int16 | int64 | int8 content | int32 size`."""
     return _ENTRY.pack(error, high_watermark, content, size)
+
+
+def encode_aborted(aborted: Sequence[Aborted]) -> bytes:
+    """Encode what precedes batches that are partly aborted: a count, and each transaction."""
+    return pack(">i", len(aborted)) + b"".join(_ABORTED.pack(*each) for each in aborted)
+
+
+def without_aborted(content: int, data: Buffer) -> tuple[Sequence[Aborted], Buffer]:
+    """Part what was aborted from the batches behind it. Raises RemoteProtocolError."""
+    if content != ContentFormat.PARTLY_ABORTED:
+        return (), data
+    reader = ByteReader(data)
+    count = reader.int32()
+    aborted = [(reader.int64(), reader.int64()) for _ in range(reader.count(count))]
+    return aborted, data[reader.position :]
 
 
 def encode_record_fetch_response(entries: Sequence[RecordFetchedEntry]) -> bytes:

@@ -6,7 +6,7 @@ records, and those that compaction has removed are missing; control records, whi
 transactions, are never shown. A batch is checked as a whole, by its CRC, before its first record.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from hermes.protocol.loops import ListedRows
 from hermes.protocol.messages import Message
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header, is_intact
 from hermes.protocol.records import Headers, Record, iterate_records
+from hermes.protocol.transaction_markers import Aborted, CommittedOnly
 from hermes.protocol.wire import Buffer
 
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -81,6 +82,8 @@ class RecordSet:
     Args:
         buffer: whole batches, the last one perhaps cut; copied unless it is a bytes object.
         base_offset: the requested offset: records before it are omitted.
+        aborted: of each transaction in it that was aborted, the producer's id and its first offset:
+            its records are omitted. Those of others are all taken for committed.
         on_corrupt: "raise" InvalidMessageError at a damaged batch, or "skip" it and count.
         max_expanded_bytes: what one compressed batch may expand to.
 
@@ -93,6 +96,7 @@ class RecordSet:
         "_is_read",
         "_max_expanded_bytes",
         "_skip",
+        "aborted",
         "base_offset",
         "skipped_count",
     )
@@ -102,10 +106,12 @@ class RecordSet:
         buffer: Buffer,
         base_offset: int = 0,
         *,
+        aborted: Sequence[Aborted] = (),
         on_corrupt: Literal["raise", "skip"] = "raise",
         max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
     ) -> None:
         self._data = bytes(buffer)
+        self.aborted = aborted
         self._max_expanded_bytes = max_expanded_bytes
         self._skip = on_corrupt == "skip"
         self._is_read = False
@@ -188,9 +194,9 @@ class RecordSet:
 
     def records(self) -> Iterator[Record]:
         """Iterate over the records; raises what `iterate` raises."""
-        first = self.base_offset
+        first, committed = self.base_offset, CommittedOnly(self.aborted)
         for position, header in self.batches():
-            if header.is_control or header.next_offset <= first:
+            if not committed.takes(header, self._data, position) or header.next_offset <= first:
                 continue
             found = iterate_records(
                 self._data, header, position, max_expanded_bytes=self._max_expanded_bytes

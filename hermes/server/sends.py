@@ -274,16 +274,20 @@ class MessageSetSend(FileSend):
 
 
 class Fetched(NamedTuple):
-    """What answers one fetch of several. `high_watermark` is -1 where there is none to be told."""
+    """What answers one fetch of several. `high_watermark` is -1 where there is none to be told.
+
+    `before`: what goes before the messages.
+    """
 
     error: ErrorCode
     messages: LogSlice | bytes | None = None
     high_watermark: int = -1
     content: ContentFormat = ContentFormat.MESSAGES
+    before: bytes = b""
 
     @property
     def size_bytes(self) -> int:
-        return 0 if self.messages is None else _size(self.messages)
+        return 0 if self.messages is None else _size(self.messages) + len(self.before)
 
     def release(self) -> None:
         if self.messages is not None and not isinstance(self.messages, bytes):
@@ -312,8 +316,8 @@ def waiting_fetch_response(fetched: Sequence[Fetched], tells_content: bool) -> b
     """
     parts: list[bytes | LogSlice] = [b""]
     size, is_few = 0, True
-    for error, messages, high_watermark, content in fetched:
-        length = 0 if messages is None else _size(messages)
+    for error, messages, high_watermark, content, before in fetched:
+        length = 0 if messages is None else _size(messages) + len(before)
         if tells_content:
             header = record_fetch_entry_header(error, high_watermark, content, length)
         else:
@@ -321,6 +325,8 @@ def waiting_fetch_response(fetched: Sequence[Fetched], tells_content: bool) -> b
         parts.append(header)
         size += len(header) + length
         if messages is not None:
+            if before:
+                parts.append(before)
             parts.append(messages)
             is_few = is_few and isinstance(messages, bytes)
     parts[0] = waiting_fetch_response_header(size, len(fetched))

@@ -217,6 +217,8 @@ class LogReader:
         self, view: LogView, time_ms: int, max_offsets: int, now_ms: int
     ) -> list[int]:
         """List offsets up to a time, newest first; see the module for what is exact."""
+        if view.stable_end < view.high_watermark:
+            view = view.up_to(view.stable_end)
         # Negative times other than `LATEST_TIME` and `EARLIEST_TIME` are before everything.
         if max_offsets <= 0:
             return []

@@ -217,7 +217,7 @@ class _Description:
         part, logs = chunk
         self.parts[part] = encode_partitions_metadata(
             [
-                PartitionMetadata(log.partition, log.earliest, log.high_watermark, size_of(log))
+                PartitionMetadata(log.partition, log.earliest, log.stable_end, size_of(log))
                 for log in logs
             ]
         )

@@ -47,6 +47,7 @@ from hermes.server.sends import (
     MultiMessageSetSend,
 )
 from hermes.storage import Log, LogSlice, NotInMemoryError
+from hermes.v0_7.record_fetches import partly_aborted
 
 #: What an int32 can say, less what comes before the messages of one fetch.
 LARGEST_BYTES = 2**31 - 1
@@ -89,7 +90,7 @@ class Fetches:
     def fetch(self, request: FetchRequest, client: Client) -> Outcome:
         self._metrics.fetches += 1
         try:
-            error, messages, _, _ = self.look(request, client, True)
+            error, messages, *_ = self.look(request, client, True)
         except NotInMemoryError:
             warmed = self._reader.warm([self._cold(request)])
             return cancellable(warmed.addCallback(lambda _: self._fetch_cold(request, client)))
@@ -98,7 +99,7 @@ class Fetches:
         return MessageSetSend(error, messages)
 
     def _fetch_cold(self, request: FetchRequest, client: Client) -> MessageSetSend:
-        error, messages, _, _ = self.look(request, client, False)
+        error, messages, *_ = self.look(request, client, False)
         return MessageSetSend(error, messages)
 
     def look(
@@ -130,16 +131,23 @@ class Fetches:
                 partition.leadership.check()
             if not 0 <= size <= _LARGEST_FETCH_BYTES:
                 size = 0 if size < 0 else _LARGEST_FETCH_BYTES
-            messages, view = log.fetch(request.offset, size, counts_messages, resident)
+            messages, view = log.fetch(
+                request.offset, size, counts_messages, resident, counts_messages
+            )
+            if messages and request.offset <= log.sidecar.aborted.newest:
+                found = partly_aborted(log, messages, request.offset, resident)
+                if found is not None:
+                    partition.counts.bytes_out += found.size_bytes
+                    return found
         except HermesError as error:
             if partition is not None and awaits_its_end(partition.log, request.offset, error):
-                return Fetched(_FINE, None, partition.log.high_watermark, _CONTENTS[True])
+                return Fetched(_FINE, None, partition.log.stable_end, _CONTENTS[True])
             code = self._code(request, error, client, is_own)
             if partition is None:
                 return Fetched(code)
             log = partition.log
-            return Fetched(code, None, log.high_watermark, _CONTENTS[log.counts_messages])
-        mark = view.high_watermark
+            return Fetched(code, None, log.stable_end, _CONTENTS[log.counts_messages])
+        mark = view.stable_end
         if request.max_size < 0 and request.offset < mark:
             if isinstance(messages, LogSlice):
                 messages.release()
@@ -238,4 +246,4 @@ class Fetches:
 
 def _read_of(log: Log, request: FetchRequest) -> LogRead:
     size = min(max(request.max_size, 0), _LARGEST_FETCH_BYTES)
-    return LogRead(log, request.offset, size, log.counts_messages)
+    return LogRead(log, request.offset, size, log.counts_messages, log.counts_messages)

@@ -114,9 +114,9 @@ class LongPolls:
             return 0
         if not log.is_sole_copy and not self._partitions.led((log,)):
             return None
-        bases, _, _, mark, _ = log.view
-        behind = mark - offset
-        if behind < 0 and not log.is_sole_copy and offset <= log.end_offset:
+        bases, _, _, mark, stable_end = log.view
+        behind = stable_end - offset
+        if behind < 0 and offset <= (mark if log.is_sole_copy else log.end_offset):
             return 0
         if behind < 0 or offset < (bases[0] if bases else 0) or max_size < 0:
             return None

@@ -149,7 +149,7 @@ class Lookups:
 
 
 def _describe(log: Log) -> PartitionDescription:
-    earliest, high_watermark = log.earliest, log.high_watermark
+    earliest, high_watermark = log.earliest, log.stable_end
     is_empty = high_watermark == earliest
     return PartitionDescription(
         log.partition,

@@ -9,21 +9,13 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_4 import run_tool
 from kafka_disk_rounds import SharedDirectory
-from kafka_logs import batches_in, open_kafka_log, record
+from kafka_logs import batches_in, open_kafka_log
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS, settings
+from transacted_logs import Writer
 
-from hermes.partition.batch_appends import check_and_append
-from hermes.protocol.record_batches import (
-    TRANSACTIONAL_BIT,
-    BatchRules,
-    check_batches,
-    decode_header,
-    with_crc,
-)
-from hermes.protocol.records import encode_batch
-from hermes.protocol.transaction_markers import Marker, encode_marker, marker_in
-from hermes.storage import DataDirectory, Log
+from hermes.protocol.transaction_markers import encode_marker, marker_in
+from hermes.storage import DataDirectory
 from hermes.storage.producer_snapshots import decode_snapshot, encode_snapshot
 
 TOPIC = "paid"
@@ -141,16 +133,6 @@ def test_what_hermes_makes_of_the_batches_is_what_kafka_wrote(
     del left
 
 
-def append(log: Log, producer: int, value: bytes, sequence: int = 0) -> None:
-    """Append a batch of a transaction."""
-    numbers = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
-    plain = encode_batch([record(value)], **numbers)
-    header = decode_header(plain)._replace(attributes=TRANSACTIONAL_BIT)
-    batch = with_crc(header, plain[61:]) + plain[61:]
-    headers = check_batches(batch, BatchRules(1 << 20))
-    check_and_append(log, headers, batch, NOW_MS, is_in_transaction=True)
-
-
 def test_kafka_goes_on_with_what_hermes_wrote(shared: SharedDirectory) -> None:
     shared.start_kafka()
     fill(shared.address)
@@ -159,11 +141,11 @@ def test_kafka_goes_on_with_what_hermes_wrote(shared: SharedDirectory) -> None:
     directory = DataDirectory(shared.data, lambda topic: settings(1 << 20), files)
     assert not directory.open(NOW_MS).offline
     log = directory.logs[TOPIC, 0]
+    writer = Writer(log)
     for producer, is_commit in ((9001, True), (9002, False), (9003, True), (9002, False)):
-        known = log.producers.states.get(producer)
-        append(log, producer, b"h%d" % producer, 0 if known is None else 1)
-        log.transactions.end(Marker(producer, 0, is_commit, 0), 1, NOW_MS)
-    append(log, 9004, b"open")
+        writer.send(producer)
+        writer.end(producer, commit=is_commit)
+    writer.send(9004)
     log.flush()
     directory.close()
     partition = shared.data / f"{TOPIC}-0"
@@ -178,5 +160,5 @@ def test_kafka_goes_on_with_what_hermes_wrote(shared: SharedDirectory) -> None:
     text = run_tool("kafka-dump-log", "--deep-iteration", "--files", ",".join(map(str, segments)))
     assert text.count("endTxnMarker: ABORT") == 4
     shared.start_kafka()
-    assert read(shared.address, "read_committed") == [*COMMITTED, b"h9001", b"h9003"]
-    assert read(shared.address, "read_uncommitted")[-1] == b"open"
+    assert read(shared.address, "read_committed") == [*COMMITTED, b"9001.0", b"9003.0"]
+    assert read(shared.address, "read_uncommitted")[-1] == b"9004.0"

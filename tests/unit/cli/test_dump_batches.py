@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kafka_logs import append_batch, open_kafka_log, record, sent
 from storage_logs import NOW_MS
+from transacted_logs import Writer
 
 from hermes.protocol.record_compression import RecordCodec
 
@@ -56,6 +57,25 @@ def test_the_messages_inside_are_shown_when_asked_for(segment, dumped):
     assert rows[2]["payload_base64"] == "/w=="
     assert rows[5]["payload_bytes"] is None
     assert {row["timestamp_ms"] for row in rows if "inside" in row} == {NOW_MS}
+
+
+def test_markers_are_shown_as_such(tmp_path, dumped):
+    writer = Writer(open_kafka_log(tmp_path / "k-0")[0])
+    writer.send(7)
+    writer.end(7)
+    writer.end(8, commit=True)
+    writer.log.flush()
+    segment = str(tmp_path / "k-0" / f"{0:020d}.log")
+    _, text = dumped(segment)
+    assert [line.partition("  ok, ")[2] for line in text.splitlines()[2:]] == [
+        "producer 7 epoch 0 from 0, in a transaction",
+        "producer 7 epoch 0, marker: abort",
+        "producer 8 epoch 0, marker: commit",
+    ]
+    _, text = dumped("--json", segment)
+    assert [json.loads(line).get("marker") for line in text.splitlines()] == [
+        *(None, "abort", "commit")
+    ]
 
 
 def test_damage_is_shown_with_the_way_on(segment, dumped):

@@ -7,7 +7,7 @@ import pytest
 from batches import GZIP, NOW_MS, PLAIN, resealed
 
 from hermes.errors import InvalidMessageError
-from hermes.mirror.record_stretches import FetchedRecords, record_stretches
+from hermes.mirror.record_stretches import record_stretches
 from hermes.mirror.stretches import Stretch
 from hermes.protocol.record_batches import (
     CONTROL_BIT,
@@ -29,7 +29,7 @@ def at(offset: int, data: bytes) -> bytes:
 
 
 def found(data: bytes, base: int = 0, aborted: Sequence[tuple[int, int]] = ()) -> list[Stretch]:
-    return list(record_stretches(FetchedRecords(data, base, aborted)))
+    return list(record_stretches(RecordSet(data, base, aborted=aborted)))
 
 
 def values(stretch: Stretch) -> list[tuple[int, bytes | None]]:

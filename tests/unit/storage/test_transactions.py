@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from kafka_logs import open_kafka_log, read_batches, record
 from storage_fakes import UnsyncedFiles
-from storage_logs import NOW_MS, bytes_of
+from storage_logs import NOW_MS
+from transacted_logs import Writer, committed, transactional
 
 from hermes.errors import (
     CoordinatorFencedError,
@@ -16,90 +17,22 @@ from hermes.errors import (
 )
 from hermes.partition.batch_appends import check_and_append
 from hermes.protocol.record_batches import (
-    TRANSACTIONAL_BIT,
     BatchRules,
     check_batches,
     decode_header,
     encode_header,
-    with_crc,
 )
 from hermes.protocol.records import encode_batch
-from hermes.protocol.transaction_markers import (
-    CommittedOnly,
-    Marker,
-    encode_marker,
-    marker_in,
-)
-from hermes.storage import Log, NotInMemoryError
+from hermes.protocol.transaction_markers import Marker, encode_marker, marker_in
+from hermes.storage import NotInMemoryError
 from hermes.storage.log_transactions import markers_in
 from hermes.storage.producer_states import EXPIRATION_MS
 
 INDEX = "00000000000000000000.txnindex"
 
 
-class Writer:
-    """Producers that write to a log, with or without a transaction."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.sequences: dict[int, int] = {}
-
-    def send(self, producer: int, count: int = 1, *, epoch: int = 0, plain: bool = False) -> int:
-        """Append a batch; the offset after it."""
-        first = self.sequences.get(producer, 0)
-        self.sequences[producer] = first + count
-        records = [record(b"%d" % n)._replace(offset=n) for n in range(count)]
-        numbers = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": first}
-        batch = encode_batch(records, **numbers)
-        if not plain:
-            batch = transactional(batch)
-        headers = check_batches(batch, BatchRules(1 << 20))
-        check_and_append(self.log, headers, batch, NOW_MS, is_in_transaction=not plain)
-        return self.log.end_offset
-
-    def end(
-        self,
-        producer: int,
-        *,
-        commit: bool = False,
-        epoch: int = 0,
-        coordinator: int = 0,
-        version: int = 1,
-    ) -> int:
-        """Append a marker; its offset."""
-        marker = Marker(producer, epoch, commit, coordinator)
-        return self.log.transactions.end(marker, version, NOW_MS)
-
-
-def transactional(batch: bytes) -> bytes:
-    header = decode_header(batch)._replace(attributes=TRANSACTIONAL_BIT)
-    return with_crc(header, batch[61:]) + batch[61:]
-
-
 def opened(path: Path, segment_bytes: int = 1 << 30, **more: bool) -> Writer:
     return Writer(open_kafka_log(path / "clicks-0", segment_bytes=segment_bytes, **more)[0])
-
-
-def committed(log: Log, offset: int = 0, max_bytes: int = 1 << 20) -> list[tuple[int, int]]:
-    """(producer, base offset) of the batches that who reads what was committed gets."""
-    got = []
-    while True:
-        found, view = log.fetch(offset, max_bytes, True, False, True)
-        if not found:
-            assert offset >= view.stable_end
-            return got
-        aborted = log.transactions.aborted_in(found, offset)
-        data = found if isinstance(found, bytes) else bytes_of(log, found)
-        if not isinstance(found, bytes):
-            found.release()
-        only = CommittedOnly((each.producer_id, each.first_offset) for each in aborted)
-        position = 0
-        while position < len(data):
-            header = decode_header(data, position)
-            if only.takes(header, data, position):
-                got.append((header.producer_id, header.base_offset))
-            position += header.size_bytes
-            offset = header.next_offset
 
 
 def entries(path: Path, name: str = INDEX) -> list[tuple[int, ...]]:
