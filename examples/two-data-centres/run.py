@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 900.0  # generous: a machine may have much else to do
 
 BROKER = """
 broker_id: 0
-log_dir: {folder}/hermes
+log_dir: "{folder}/hermes"
 listen: tcp:{port}:interface=127.0.0.1
 coordination: embedded
 coordination_listen: tcp:{coordination}:interface=127.0.0.1
