@@ -6,12 +6,12 @@ page, by the libraries that they are made with. A real Kafka 4.3.1 was asked the
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_4 import run_java
 from kafka_clients_of_others import FranzGo
@@ -22,7 +22,16 @@ from hermes.testing import RunningKafka, running_kafka
 
 PATIENCE_SECONDS = 120.0
 ADMIN = planted("who uses a console")
+VIEWER = planted("who only looks")
 EVERYTHING = {"principal": "admin", "operations": ["all"]}
+#: As docs/kafka.md has it.
+LOOKING: list[dict[str, Any]] = [
+    {"principal": "viewer", "operations": ["describe", "consume"]},
+    {"principal": "viewer", "operations": ["describe"], "group": "*"},
+    {"principal": "viewer", "operations": ["describe"], "cluster": True},
+]
+#: How many ACLs these come to.
+AS_ACLS = 11
 ABSENT = {"error": "UnsupportedVersionException"}
 NO_RULES = {"error": "SecurityDisabledException"}
 
@@ -38,7 +47,8 @@ class Cluster(NamedTuple):
 def secured(folder: Path) -> dict[str, Any]:
     """What a broker's settings say where passwords and rules are."""
     users, password = folder / "users", folder / "password"
-    users.write_bytes(Users.none().with_user("admin", ADMIN, iterations=4096).encode())
+    known = Users.none().with_user("admin", ADMIN, iterations=4096)
+    users.write_bytes(known.with_user("viewer", VIEWER, iterations=4096).encode())
     password.write_bytes(ADMIN.encode())
     for each in (users, password):
         each.chmod(0o600)
@@ -46,7 +56,7 @@ def secured(folder: Path) -> dict[str, Any]:
     own = {"user": "admin", "password_file": str(password)}
     return {
         "users_file": str(users),
-        "access": [EVERYTHING, {**EVERYTHING, "cluster": True}],
+        "access": [EVERYTHING, {**EVERYTHING, "cluster": True}, *LOOKING],
         "kafka_listen": port,
         "coordination_listen": port,
         "connect_as": own,
@@ -113,17 +123,20 @@ def prepared(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     yield topic
     for each in members:
         each.close()
-    remaining = [f"{topic}-classic", f"{topic}-consumer"]
+    remaining = [topic, f"{topic}-classic", f"{topic}-consumer"]
     for future in admin.delete_consumer_groups(remaining).values():
-        future.result(PATIENCE_SECONDS)
+        with suppress(KafkaException):  # the first one is gone unless the user may only look
+            future.result(PATIENCE_SECONDS)
     admin.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
 
 
-def java_pages(console: str, cluster: Cluster, topic: str) -> dict[str, Any]:
+def java_pages(
+    console: str, cluster: Cluster, topic: str, user: str = "admin", password: str = ADMIN
+) -> dict[str, Any]:
     known = {"bootstrap.servers": cluster.settings["bootstrap.servers"]}
     if cluster.is_secured:
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-        login = f'{module} required username="admin" password="{ADMIN}";'
+        login = f'{module} required username="{user}" password="{password}";'
         known |= {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"}
         known["sasl.jaas.config"] = login
     settings = "\n".join(f"{key}={value}" for key, value in known.items())
@@ -135,10 +148,10 @@ def java_pages(console: str, cluster: Cluster, topic: str) -> dict[str, Any]:
     return pages
 
 
-def java_groups(topic: str) -> dict[str, Any]:
+def java_groups(topic: str, lag: int = 3) -> dict[str, Any]:
     """State, protocol, members, their partitions, lag, and whether there is a coordinator."""
     return {
-        topic: ["Empty", "Classic", 0, 0, 3, True],
+        topic: ["Empty", "Classic", 0, 0, lag, True],
         f"{topic}-classic": ["Stable", "Classic", 1, 2, 0, True],
         f"{topic}-consumer": ["Stable", "Consumer", 1, 2, 0, True],
     }
@@ -161,7 +174,7 @@ MESSAGES = [f"key {number} value {number}" for number in range(4)]
 
 
 def test_kafka_ui(cluster: Cluster, prepared: str) -> None:
-    copies, rules = cluster.copies, 6 if cluster.is_secured else NO_RULES
+    copies, rules = cluster.copies, AS_ACLS if cluster.is_secured else NO_RULES
     shown = ["ACLs are shown", "ACLs can be changed"]
     if not cluster.is_secured:
         shown = ["SecurityDisabledException"]
@@ -195,6 +208,20 @@ def test_kafka_ui(cluster: Cluster, prepared: str) -> None:
     }
 
 
+@pytest.mark.parametrize("cluster", ["alone, secured"], indirect=True)
+def test_who_only_looks_sees_all_but_what_is_for_administrators(
+    cluster: Cluster, prepared: str
+) -> None:
+    pages = java_pages("kafka-ui", cluster, prepared, "viewer", VIEWER)
+    refused = {name for name, each in pages.items() if isinstance(each, dict) and "error" in each}
+    assert pages.keys() - refused == {
+        *("brokers", "topics", "topic's settings", "messages", "messages by time", "producers"),
+        *("consumers", "ACLs"),
+    }
+    assert pages["consumers"] == java_groups(prepared, lag=2)  # nothing could be produced
+    assert pages["messages"] == MESSAGES
+
+
 def test_akhq(cluster: Cluster, prepared: str) -> None:
     copies = cluster.copies
     assert java_pages("akhq", cluster, prepared) == {
@@ -214,7 +241,7 @@ def test_akhq(cluster: Cluster, prepared: str) -> None:
         "offsets are reset": 0,
         "a group's offsets are deleted": 0,
         "a group is deleted": "done",
-        "ACLs": 6 if cluster.is_secured else NO_RULES,
+        "ACLs": AS_ACLS if cluster.is_secured else NO_RULES,
     }
 
 
