@@ -683,7 +683,7 @@ def test_a_message_is_produced_without_script(browser: Browser) -> None:
 def test_a_topic_is_created_altered_and_deleted_by_keyboard(browser: Browser) -> None:
     browser.open("/create-topic")
     browser.reach("name", "name")
-    browser.press(*"typed", Keys.TAB, Keys.ARROW_DOWN, Keys.TAB, *"2", Keys.TAB)
+    browser.press(*"typed", Keys.TAB, Keys.ARROW_DOWN, Keys.TAB, *"2", Keys.TAB, Keys.TAB)
     browser.press(Keys.ENTER)  # opens the settings
     browser.reach("retention_time", "name")
     browser.press(*"soon")
