@@ -114,7 +114,11 @@ class TopicTree:
         else:
             names = sorted(changed)
             topics = {name: node for name, node in known.topics.items() if name not in changed}
-            topics |= self._topics(names)
+            # Mostly only who has copies has changed: the same topic stays the same object.
+            topics |= {
+                name: found if known.topics.get(name) != found else known.topics[name]
+                for name, found in self._topics(names).items()
+            }
             replicas = {name: node for name, node in known.replicas.items() if name not in changed}
             replicas |= self.replicas.read(names, self._on_fault)
         return TreeContents(last.version, topics, self._deleted(), replicas)

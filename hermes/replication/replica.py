@@ -99,11 +99,13 @@ class Change(NamedTuple):
         make: the new state of the one that stands there. Raises WrongStateError: it is not what
             this change was made for.
         isr: who may be in sync until the outcome is known.
+        of: the state that it was made for; None where another one will do.
     """
 
     what: str
     make: Callable[[PartitionState], PartitionState]
     isr: frozenset[int] = frozenset()
+    of: PartitionState | None = None
 
 
 Command = BeginEpoch | EndEpoch | Fetch | Change
@@ -269,7 +271,8 @@ class Replica:
     @property
     def is_candidate(self) -> bool:
         """Whether its turn to lead comes as time goes by: call `due` often."""
-        return self.role is Role.FOLLOWING and self._electing.is_waiting
+        is_waiting = self._changing is None and self._electing.is_waiting
+        return self.role is Role.FOLLOWING and is_waiting
 
     # -- what is to be done -----------------------------------------------------------------------
 
@@ -377,7 +380,7 @@ class Replica:
             return None
         if self._is_to_lead(state, now):
             me = self.broker_id
-            return Change("lead", _of(state, lambda found: led_by(found, me, life)))
+            return _of(state, "lead", lambda found: led_by(found, me, life))
         return None
 
     def _is_to_lead(self, state: PartitionState, now: float) -> bool:
@@ -392,7 +395,7 @@ class Replica:
         me = self.broker_id
         if state.is_led_by(me, life) and self._spent_epoch < state.unclean_epoch == state.epoch:
             # An operator wants what is left of it.
-            return Change("forfeit", _of(state, lambda found: led_by(found, me, life)))
+            return _of(state, "forfeit", lambda found: led_by(found, me, life))
         if not _is_possible(forfeited, state, self.broker_id):
             return None
         return Change("forfeit", lambda found: forfeited(found, self.broker_id))
@@ -418,7 +421,7 @@ class Replica:
         after = finished_move(leading, lives) or leading.due_change(lives, now)
         if after is None:
             return None
-        return Change("isr", _of(leading.state, lambda found: after), after.isr)
+        return _of(leading.state, "isr", lambda found: after, after.isr)
 
     def _living(self, leading: Leading) -> Mapping[int, int]:
         """The sessions of those that are registered, and whose process isn't known to be gone."""
@@ -430,7 +433,7 @@ class Replica:
 
     def _handing_over(self, state: PartitionState, to: int) -> Change:
         me, life = self.broker_id, self.lives[to]
-        return Change("hand over", _of(state, lambda found: handed_over(found, me, to, life)))
+        return _of(state, "hand over", lambda found: handed_over(found, me, to, life))
 
 
 def _is_possible(
@@ -444,8 +447,11 @@ def _is_possible(
 
 
 def _of(
-    expected: PartitionState, change: Callable[[PartitionState], PartitionState]
-) -> Callable[[PartitionState], PartitionState]:
+    expected: PartitionState,
+    what: str,
+    change: Callable[[PartitionState], PartitionState],
+    isr: frozenset[int] = frozenset(),
+) -> Change:
     """A change that is made only of the state that it was decided for."""
 
     def make(found: PartitionState) -> PartitionState:
@@ -453,4 +459,4 @@ def _of(
             raise WrongStateError(f"the partition is in another state by now: {found}")
         return change(found)
 
-    return make
+    return Change(what, make, isr, expected)

@@ -7,7 +7,6 @@ was read again; while that is out of reach, it is asked again and again.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -32,6 +31,10 @@ class Changed(Protocol):
     topic_id: UUID
     number: int
 
+    @property
+    def known(self) -> tuple[PartitionState | None, int]:
+        """The state that was read last, and the version of the node that has it."""
+
     def change_ended(
         self, state: PartitionState | None, version: int, *, is_done: bool
     ) -> None: ...
@@ -46,6 +49,11 @@ class _Outcome(NamedTuple):
 class _Asked(NamedTuple):
     copy: Changed
     change: Change
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the state wasn't read to be another one, while this waited."""
+        return self.change.of is None or self.copy.known[0] in (None, self.change.of)
 
 
 class Changes:
@@ -80,16 +88,23 @@ class Changes:
         self._waiting.clear()
 
     def _go_on(self) -> None:
-        if self._waiting and not self._is_busy and not self._is_stopped:
+        if self._is_busy or self._is_stopped:
+            return
+        some: list[_Asked] = []
+        outdated: list[_Asked] = []
+        while self._waiting and len(some) < _MOST_AT_ONCE:
+            asked = self._waiting.popleft()
+            (some if asked.is_wanted else outdated).append(asked)
+        if some:
             self._is_busy = True
-            some = list(islice(self._waiting, _MOST_AT_ONCE))
             self._in_thread(self._write, some).addCallback(self._written, some)
+        for copy, _ in outdated:
+            copy.change_ended(*copy.known, is_done=False)
 
     def _written(self, outcomes: Sequence[_Outcome | None], some: Sequence[_Asked]) -> None:
         self._is_busy = False
-        for _ in outcomes:
-            if self._waiting:  # else it was stopped
-                self._waiting.popleft()
+        if not self._is_stopped:
+            self._waiting.extendleft(reversed(some[len(outcomes) :]))
         self._ended(outcomes, some)
         self._go_on()
 

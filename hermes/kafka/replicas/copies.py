@@ -241,11 +241,11 @@ class Copies:
             copy.stopping()
 
         def look() -> None:
-            copies = list(self._copies.values())
-            if all(copy.has_left for copy in copies) or self.now() >= ends_at:
+            staying = [copy for copy in self._copies.values() if not copy.has_left]
+            if not staying or self.now() >= ends_at:
                 left.callback(None)
                 return
-            for copy in copies:
+            for copy in staying:
                 copy.turn()
             self.shared.clock.callLater(_PRESS_SECONDS, look)
 

@@ -210,6 +210,10 @@ class Copy:
             self._around.flusher.commit(log, committed)
             self.leadership.committed(committed)
 
+    @property
+    def known(self) -> tuple[PartitionState | None, int]:
+        return self.replica.state, self.replica.version
+
     def change_ended(self, state: PartitionState | None, version: int, *, is_done: bool) -> None:
         if state is None:
             self.replica.dismissed()

@@ -89,6 +89,10 @@ class OwnCopy(Protocol):
     def begin_anew(self) -> None:
         """It was to be deleted, and is named again."""
 
+    @property
+    def known(self) -> tuple[PartitionState | None, int]:
+        """The state that was read last, and the version of the node that has it."""
+
     def change_ended(self, state: PartitionState | None, version: int, *, is_done: bool) -> None:
         """A change's outcome is known; `state` is None where the topic is gone."""
 

@@ -26,6 +26,7 @@ class FakeCopy:
     def __init__(self, topic: str, number: int = 0, topic_id: UUID = TOPIC_ID) -> None:
         self.topic, self.number, self.topic_id = topic, number, topic_id
         self.outcomes: list[tuple[PartitionState | None, int, bool]] = []
+        self.known: tuple[PartitionState | None, int] = STATE, 0
 
     def change_ended(self, state: PartitionState | None, version: int, *, is_done: bool) -> None:
         self.outcomes.append((state, version, is_done))
@@ -195,3 +196,16 @@ def test_nothing_is_begun_after_a_stop(stage: Stage) -> None:
     stage.run()
     assert stage.state(copies[1].topic) == STATE
     assert copies[1].outcomes == []
+
+
+def test_what_was_decided_for_another_state_than_is_read_meanwhile_is_not_asked_for(
+    stage: Stage,
+) -> None:
+    first, second, third = (FakeCopy(each) for each in stage.topics(3))
+    for each in (first, second, third):
+        stage.changes.change(each, Change("lead", leave, of=STATE))
+    second.known = LEFT, 4
+    stage.run()
+    assert second.outcomes == [(LEFT, 4, False)]
+    assert [first.outcomes, third.outcomes] == [[(LEFT, 1, True)]] * 2
+    assert stage.state(second.topic) == STATE
