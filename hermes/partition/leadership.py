@@ -41,6 +41,9 @@ class Leadership(Protocol):
     def appended(self) -> None:
         """Something was appended: those who copy it are to hear of it."""
 
+    def no_room(self) -> None:
+        """The disk had no room for an append: another broker is to lead, if one can."""
+
 
 class _Nobodys:
     """Of a copy of which it isn't known yet who leads it."""
@@ -58,6 +61,8 @@ class _Nobodys:
 
     def appended(self) -> None:
         """Nothing ever is."""
+
+    no_room = appended
 
 
 NOBODYS: Final[Leadership] = _Nobodys()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hermes.config import BrokerConfig
+from hermes.errors import DiskFullError
 from hermes.partition.batch_appends import AppendedBatches, check_and_append
 from hermes.partition.flushing import FlushScheduler
 from hermes.partition.leadership import NOBODYS, Leadership, is_led
@@ -90,15 +91,20 @@ class Partition:
             self.leadership.check_append()
         now_ms = self._now_ms()
         append_time_ms = now_ms if rules.is_log_append_time else None
-        done = check_and_append(
-            self.log,
-            headers,
-            data,
-            now_ms,
-            append_time_ms=append_time_ms,
-            is_as_sent=is_as_sent,
-            span=span,
-        )
+        try:
+            done = check_and_append(
+                self.log,
+                headers,
+                data,
+                now_ms,
+                append_time_ms=append_time_ms,
+                is_as_sent=is_as_sent,
+                span=span,
+            )
+        except DiskFullError:
+            if self.leadership is not None:
+                self.leadership.no_room()
+            raise
         base_offset, _, is_duplicate, end_offset = done
         if not is_duplicate:
             self._appended(len(data), end_offset - base_offset, is_awaited)

@@ -256,9 +256,10 @@ class Replica:
     def stopping(self, now: float) -> None:
         """Hand over what it leads, and leave what it doesn't."""
         self._wants_out = True
-        self._begin_hand_over(now)
+        self.hand_over(now)
 
-    def _begin_hand_over(self, now: float) -> None:
+    def hand_over(self, now: float) -> None:
+        """Let another broker lead, if one can."""
         if self.leading is not None and self._hand_over is None:
             heir = successor(self.leading, self.lives)
             if heir != NOBODY:
@@ -371,7 +372,7 @@ class Replica:
         if self._is_damaged and any(each in self.lives for each in state.isr - {self.broker_id}):
             if self.leading is None:
                 return self._forfeit(state, life)
-            self._begin_hand_over(now)
+            self.hand_over(now)
         if self._wants_out and self._hand_over is None:
             return self._leave(state)
         if self.leading is not None:

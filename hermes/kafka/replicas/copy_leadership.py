@@ -115,6 +115,10 @@ class CopyLeadership:
         self._timed = None
         self.confirm()
 
+    def no_room(self) -> None:
+        self._copy.replica.hand_over(self._around.now())
+        self._copy.turn()
+
     def _not_leader(self) -> NotLeaderError:
         state = self._copy.replica.state
         leader = -1 if state is None else state.leader

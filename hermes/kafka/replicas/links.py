@@ -15,6 +15,7 @@ from twisted.internet.error import ConnectionRefusedError as TwistedRefusedError
 from twisted.python.failure import Failure
 
 from hermes.errors import BrokerNotReachedError, HermesError
+from hermes.kafka.fetch_sessions import epoch_after
 from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.outgoing import OutgoingConnection
 from hermes.kafka.replicas.fetches import FollowerRequest, Place, Wanted, decode_answers
@@ -170,7 +171,7 @@ class Link:
             sorted(forgotten),
         )
         self._sent_life = life
-        self._session_epoch += 1
+        self._session_epoch = epoch_after(self._session_epoch)
         self._on_the_way += 1
         asked = self._connection.ask(request.encode(), _ANSWER_SECONDS)
         asked.addCallback(self._answered, self._number).addErrback(self._failed, self._connection)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from twisted.internet.defer import Deferred
 
 from hermes.errors import HermesError, RemoteProtocolError
+from hermes.kafka.fetch_sessions import epoch_after
 from hermes.kafka.replicas.fetches import (
     Answered,
     FollowerRequest,
@@ -183,7 +184,7 @@ class Serving:
             request.session_epoch and asked != (known.number, known.epoch, known.life)
         ):
             return None
-        known.epoch += 1
+        known.epoch = epoch_after(known.epoch)
         return known
 
     def _take(self, session: FollowerSession, request: FollowerRequest) -> None:

@@ -29,13 +29,14 @@ def test_power_goes(start_cluster: StartCluster, start_load: StartLoad) -> None:
     load.finish()
 
 
-def test_a_followers_disk_is_full(start_cluster: StartCluster, start_load: StartLoad) -> None:
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_disk_is_full(start_cluster: StartCluster, start_load: StartLoad, who: str) -> None:
     """Those that have room go on, and who gets room again is in sync again."""
     cluster = start_cluster()
     load = start_load(cluster)
     load.go_on()
     leader = load.leader()
-    full = min(cluster.brokers.keys() - {leader})
+    full = leader if who == "leader" else min(cluster.brokers.keys() - {leader})
     fill_disk(cluster.brokers[full])
     cluster.wait_until(lambda: full not in cluster.copies(TOPIC)[0].in_sync, "it stays in sync")
     load.go_on()

@@ -233,6 +233,25 @@ def test_a_leader_whose_log_is_damaged_hands_over_first() -> None:
     assert played.replica.is_given_up
 
 
+def test_a_leader_that_can_append_no_more_hands_over_and_stays_in_sync() -> None:
+    played = Played(LED)
+    played.due()
+    played.replica.hand_over(100)
+    played.due()
+    assert not played.replica.takes_appends
+    played.now += 1
+    assert played.carry_out(played.only(Change)) == handed_over(LED, 1, 2, 22)
+    assert played.only(Fetch).to == 2
+
+
+def test_a_leader_that_nobody_else_can_follow_goes_on() -> None:
+    played = Played(replace(LED, isr=frozenset({1})))
+    played.due()
+    played.replica.hand_over(100)
+    played.due()
+    assert played.replica.takes_appends
+
+
 @pytest.mark.parametrize(
     ("isr", "lives"), [({1}, LIVES), ({1, 2}, {1: 11})], ids=["others lag", "others are away"]
 )
