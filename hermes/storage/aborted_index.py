@@ -253,7 +253,10 @@ class AbortedIndex:
         self.load()
 
     def forget(self, base: int, is_gone: Callable[[AbortedTransaction], bool]) -> None:
-        """Remove entries whose markers compaction is about to remove; on disk on return."""
+        """Remove entries whose markers compaction is about to remove; on disk on return.
+
+        Of a complete segment, in any thread.
+        """
         known = self._known.get(base)
         if known is None:
             return

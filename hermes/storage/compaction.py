@@ -8,11 +8,14 @@
 
 A message without a value is a tombstone: it stays for a while after it was first met here, which
 its batch's header says from then on (the delete horizon), and then goes, too. A message without a
-key is replaced by none. Batches of transactions, and those whose CRC is wrong or whose messages
-can't be read, stay as they are, and so does damage between batches: what readers and `hermes
-check-log` would have reported must not look whole. The last batch of each producer stays, if need
-be without messages, and so do those before it that it may repeat yet: what is known of its sequence
-numbers after a restart comes from them. Batches that lose no message are not touched.
+key is replaced by none. Batches whose CRC is wrong or whose messages can't be read stay as they
+are, and so does damage between batches: what readers and `hermes check-log` would have reported
+must not look whole. The last batch of each producer stays, if need be without messages, and so do
+those before it that it may repeat yet: what is known of its sequence numbers after a restart comes
+from them. Batches that lose no message are not touched.
+
+Nothing is compacted from the first transaction on that is open. What was aborted goes, and replaces
+nothing. A marker goes as a tombstone does, once nothing is left of its transaction.
 
 Retention goes on meanwhile: a segment that it has deleted needs no compaction.
 
@@ -39,6 +42,7 @@ from hermes.protocol.record_batches import (
 )
 from hermes.protocol.record_compression import RecordCodec, compress_records
 from hermes.protocol.records import Record, encode_records, iterate_records
+from hermes.protocol.transaction_markers import CommittedOnly
 from hermes.storage.batch_walk import BatchReader, walk
 from hermes.storage.checkpoints import CLEANED_SUFFIX
 from hermes.storage.files import storage_error, write_all
@@ -109,6 +113,11 @@ class _Compaction:
         self._files = log.files
         self._latest: dict[bytes, int] = {}
         self._last_of_producer: dict[int, deque[int]] = {}  # the last offsets of its batches
+        self._ends: dict[Segment, int] = {}
+        # The producers of whose transactions something is left, up to where it has come; and of
+        # a segment, the markers that go.
+        self._left = set[int]()
+        self._dropped = set[int]()
         self._draft = ""
         self._stepped = 0
 
@@ -118,10 +127,10 @@ class _Compaction:
                 self._files.unlink(self._draft)
 
     def run(self, compacted_to: int) -> Iterator[None]:
-        segments = self._log.complete_segments()
+        segments = self._decided()
         self._report.end = compacted_to
         for segment in segments:
-            end = self._end_of(segment, segments)
+            end = self._ends[segment]
             if end > compacted_to:
                 yield from self._while_there(segment, self._note_keys(segment, compacted_to))
             if len(self._latest) >= MOST_KEYS:
@@ -131,6 +140,19 @@ class _Compaction:
         for segment in segments:
             if segment.base_offset < self._report.end:
                 yield from self._while_there(segment, self._clean(segment))
+
+    def _decided(self) -> tuple[Segment, ...]:
+        """The complete segments that lie before every transaction that is open."""
+        stable_end, segments = self._log.stable_end, self._log.complete_segments()
+        bases = [*(each.base_offset for each in segments[1:]), self._log.complete_end]
+        self._ends = dict(zip(segments, bases, strict=False))
+        return tuple(each for each in segments if self._ends[each] <= stable_end)
+
+    def _committed(self, segment: Segment) -> CommittedOnly:
+        """Tells of a segment's batches, one after the other, which were committed."""
+        base, end = segment.base_offset, self._ends[segment]
+        found = self._log.sidecar.aborted.find(base, base, end)
+        return CommittedOnly((each.producer_id, each.first_offset) for each in found)
 
     def _while_there(self, segment: Segment, steps: Iterator[None]) -> Iterator[None]:
         """Do something with a segment that may be deleted meanwhile: then there is no need."""
@@ -143,10 +165,6 @@ class _Compaction:
             if first is not None and first.base_offset <= segment.base_offset:
                 raise
             self.abandon()
-
-    def _end_of(self, segment: Segment, segments: tuple[Segment, ...]) -> int:
-        place = segments.index(segment) + 1
-        return segments[place].base_offset if place < len(segments) else self._log.complete_end
 
     def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader | None, bytes]]:
         """A segment's batches; and, without a header, what is damaged between them, in pieces."""
@@ -171,16 +189,18 @@ class _Compaction:
         return True
 
     def _note_keys(self, segment: Segment, compacted_to: int) -> Iterator[None]:
+        committed = self._committed(segment)
         for header, data in self._batches(segment):
             if header is None:
                 self._log.is_suspect = True
                 continue
             records = _readable(header, data)
             self._log.is_suspect |= records is None and not is_intact(data)
-            for record in records or ():
+            is_committed = committed.takes(header, data)
+            for record in (records or ()) if is_committed else ():
                 if record.key is not None and record.offset >= compacted_to:
                     self._latest[_short(record.key)] = record.offset
-            if header.has_producer:
+            if header.has_producer and not header.is_control:
                 last = self._last_of_producer.setdefault(
                     header.producer_id, deque(maxlen=REMEMBERED_BATCHES)
                 )
@@ -196,11 +216,13 @@ class _Compaction:
         with suppress(FileNotFoundError):
             self._files.unlink(self._draft)
         descriptor = self._files.open_new(self._draft)
+        committed = self._committed(segment)
         size, has_changed = 0, False
+        self._dropped = set()
         try:
             pending: list[bytes] = []
             for header, data in self._batches(segment):
-                kept = data if header is None else self._kept(header, data)
+                kept = data if header is None else self._kept(header, data, committed)
                 has_changed |= kept is not data
                 if kept is not None:
                     pending.append(kept)
@@ -212,6 +234,10 @@ class _Compaction:
                 self._files.fdatasync(descriptor)
         finally:
             self._files.close(descriptor)
+        if self._dropped:
+            # Before their markers go: one without would hide what its producer commits later.
+            index, dropped = self._log.sidecar.aborted, self._dropped
+            index.forget(segment.base_offset, lambda each: each.last_offset in dropped)
         if has_changed:
             self._report.freed_bytes += self._log.exchange.replace(segment, self._draft, size)
         self.abandon()
@@ -223,9 +249,15 @@ class _Compaction:
         pending.clear()
         return position
 
-    def _kept(self, header: BatchHeader, data: bytes) -> bytes | None:
+    def _kept(self, header: BatchHeader, data: bytes, committed: CommittedOnly) -> bytes | None:
         """What stays of a batch: itself when all does, another one, or None for nothing."""
-        records = _readable(header, data)
+        records, is_committed = _readable(header, data), committed.takes(header, data)
+        if header.is_control:
+            return self._kept_marker(header, data, records)
+        if header.is_transactional:
+            self._left.add(header.producer_id)
+        if records and not is_committed:
+            return _batch(header, [], None) if self._tells_of_producer(header) else None
         if records is None or not records:
             is_needed = not records and self._tells_of_producer(header)
             return data if records is None or is_needed else None
@@ -238,6 +270,26 @@ class _Compaction:
         if horizon_ms is None and has_tombstones and header.last_offset < self._report.end:
             return _batch(header, kept, self._now_ms + self._retention_ms)
         return data if len(kept) == len(records) else _batch(header, kept, horizon_ms)
+
+    def _kept_marker(
+        self, header: BatchHeader, data: bytes, records: list[Record] | None
+    ) -> bytes | None:
+        """What stays of a marker, the rest of whose transaction may have gone before."""
+        producer = header.producer_id
+        if producer in self._left:
+            self._left.discard(producer)
+            return data
+        known = (self._log.producers.states if self._log.producers else {}).get(producer)
+        rests_on_it = known and not known.batches and known.epoch == header.producer_epoch
+        if not records or rests_on_it or header.last_offset >= self._report.end:
+            return data
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None:
+            return _batch(header, records, self._now_ms + self._retention_ms)
+        if horizon_ms > self._now_ms:
+            return data
+        self._dropped.add(header.last_offset)
+        return None
 
     def _stays(self, record: Record, *, is_over: bool) -> bool:
         if record.key is None or record.offset >= self._report.end:
@@ -261,7 +313,7 @@ def _damaged(reader: BatchReader, position: int, end: int) -> Iterator[tuple[Non
 
 def _readable(header: BatchHeader, data: bytes) -> list[Record] | None:
     """The messages of a batch; None for one that must stay as it is."""
-    if header.is_control or header.is_transactional or not is_intact(data):
+    if not is_intact(data):
         return None
     try:
         return list(iterate_records(data, header))

@@ -379,7 +379,8 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(
-    *(st.integers(4, 18), int32, st.integers(-1, 2), st.binary(max_size=300), int64, int64),
+    *(st.integers(4, 18), int32, st.integers(-1, 2), st.binary(max_size=300)),
+    *(int64, int64, int64),
     st.none() | st.integers(0, 20_000).map(bytes),
     st.integers(0, 2**31 - 1000),
 )
@@ -389,12 +390,13 @@ def test_fetches_are_answered_alike(
     level: int,
     place: bytes,
     mark: int,
+    stable_end: int,
     start: int,
     records: bytes | None,
     size: int,
 ) -> None:
     size = size if records is None else len(records)
-    about = version, correlation_id, level, place, mark, start, size
+    about = version, correlation_id, level, place, mark, stable_end, start, size
     with_each(what_answers_it, *about, records)
     whole = core.single_fetched(*about, records)
     to_come = 0 if records is not None else size + (3 if version >= 12 else 0)

@@ -22,9 +22,10 @@ from hermes.protocol.record_batches import (
     decode_header,
     encode_header,
 )
-from hermes.protocol.records import encode_batch
+from hermes.protocol.records import encode_batch, iterate_records
 from hermes.protocol.transaction_markers import Marker, encode_marker, marker_in
-from hermes.storage import NotInMemoryError
+from hermes.storage import Log, NotInMemoryError
+from hermes.storage.compaction import CompactionReport, compaction
 from hermes.storage.log_transactions import markers_in
 from hermes.storage.producer_states import EXPIRATION_MS
 
@@ -328,3 +329,81 @@ def test_the_marker_is_kafkas() -> None:
     # length | attributes | time | offset | key: version, commit | value: version, epoch | headers
     assert batch[61:] == bytes.fromhex("20 00 00 00 08 0000 0001 0c 0000 00000009 00")
     assert encode_header(decode_header(batch)) == batch[:61]
+
+
+def compacted(log: Log, now_ms: int, retention_ms: int = 1000) -> CompactionReport:
+    report = CompactionReport()
+    for _ in compaction(log, 0, now_ms, retention_ms, report):
+        pass
+    return report
+
+
+def filled(writer: Writer, *, start: int = 100) -> None:
+    """Complete the active segments, by messages that are in no transaction and have no key."""
+    for producer in range(start, start + 4):
+        writer.send(producer, 3, plain=True)
+        writer.log.flush()
+
+
+def test_compaction_drops_what_was_aborted_and_then_its_marker(tmp_path: Path) -> None:
+    writer = opened(tmp_path, segment_bytes=300)
+    log = writer.log
+    writer.send(7, 2, key=b"k")
+    writer.end(7, commit=True)
+    writer.send(8, 2, key=b"k")
+    writer.end(8)
+    writer.send(7, key=b"other")
+    writer.end(7, commit=True)
+    writer.send(8, key=b"other still")
+    writer.end(8, commit=True)
+    filled(writer)
+    later_ms = NOW_MS + 3600_000
+    expected = [b"7.1", b"7.2", b"8.2"]
+
+    def kept() -> list[bytes | None]:
+        """What is committed, of these producers."""
+        wanted = [offset for producer, offset in committed(log) if producer in (7, 8)]
+        return [
+            each.value
+            for header, data in read_batches(log)
+            if header.base_offset in wanted
+            for each in iterate_records(data, header)
+        ]
+
+    compacted(log, later_ms)
+    assert kept() == expected, "what was aborted has replaced nothing"
+    assert [each[0] for each in entries(tmp_path)] == [8]
+    compacted(log, later_ms + 1)
+    assert [each[0] for each in entries(tmp_path)] == [8], "its marker stays for a while"
+    compacted(log, later_ms + 2000)
+    assert not (tmp_path / "clicks-0" / INDEX).exists()
+    assert kept() == expected
+    held = {h.base_offset for h, _ in read_batches(log)}
+    assert 5 not in held, "the marker"
+    again = opened(tmp_path).log
+    assert again.stable_end == again.high_watermark
+    assert committed(again) == committed(log)
+
+
+def test_compaction_stops_where_a_transaction_is_open(tmp_path: Path) -> None:
+    writer = opened(tmp_path, segment_bytes=300)
+    log = writer.log
+    for _ in range(4):
+        writer.send(7, key=b"k")
+        writer.end(7, commit=True)
+    writer.send(9, key=b"k")
+    open_from = log.end_offset - 1
+    for _ in range(4):
+        writer.send(7, key=b"k")
+        writer.end(7, commit=True)
+        log.flush()
+    filled(writer)
+    later_ms = NOW_MS + 3600_000
+    before = [h.base_offset for h, _ in read_batches(log) if h.base_offset >= open_from]
+    assert compacted(log, later_ms).end <= open_from
+    assert [h.base_offset for h, _ in read_batches(log) if h.base_offset >= open_from] == before
+    writer.end(9)
+    log.flush()
+    filled(writer, start=200)
+    assert compacted(log, later_ms).end > open_from
+    assert [value for producer, value in committed(log) if producer == 7][-1] > open_from
