@@ -11,21 +11,27 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import methodcaller
 from pathlib import Path
+from typing import Any
 
 from audited import FAULTY_TIERS, check_faults, report_faults
 from confluent_kafka import Consumer
+from kafka_mirror_kills import Leaders
 from mirror_clusters import HERMES, ClusterProcess, eventually
+from replicated_cluster import ReplicatedCluster
 from server_process import free_ports
 
 from hermes.audit.checking import Audit, ClusterAddress
 from hermes.audit.clients import AuditedGroup
 from hermes.audit.comparing import Report
 from hermes.audit.counting import TierCounter
-from hermes.client import EARLIEST, LATEST, FetchRequest, ProducerConfig, SimpleConsumer
+from hermes.client import FetchRequest, ProducerConfig
 from hermes.protocol import RecordSet
 from hermes.protocol.records import Record, encode_batch
 from hermes.protocol.stamps import read_stamp
+from hermes.spark.cluster_reader import ClusterReader
+from hermes.spark.options import ConnectionOptions, RetryOptions
 
 __all__ = ["AuditedKafkaTopic"]
 
@@ -88,28 +94,44 @@ class AuditedKafkaTopic:
         directory: for the broker.
         messages: how many the producers send that aren't killed; as many more, a tenth, unstamped.
         kills: how often each of the broker, the counter and a producer is killed.
+        copies: brokers that keep copies, instead of one; then it is who leads that is killed.
     """
 
-    def __init__(self, directory: Path, messages: int, kills: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        messages: int,
+        kills: int,
+        copies: ReplicatedCluster | None = None,
+    ) -> None:
         self._messages = messages
         self._kills = kills
         self._killed: set[str] = set()
-        (port,) = free_ports(1)
-        self._address = f"127.0.0.1:{port}"
-        self._cluster = ClusterProcess(directory, kafka_listen=f"tcp:{port}:interface=127.0.0.1")
+        self._victim: Any
+        if copies is None:
+            (port,) = free_ports(1)
+            self._address = f"127.0.0.1:{port}"
+            listener = f"tcp:{port}:interface=127.0.0.1"
+            self._victim = cluster = ClusterProcess(directory, kafka_listen=listener)
+            self._connect, self._stop = cluster.connect, cluster.stop
+        else:
+            self._address = copies.bootstrap
+            self._victim = Leaders(copies, _TOPIC, _PARTITIONS)
+            self._connect, self._stop = copies.coordination, lambda: 0
 
     def run(self) -> dict[str, int]:
         """Run it all; raises AssertionError for whatever isn't as it must be."""
         try:
-            with SimpleConsumer("127.0.0.1", self._cluster.port) as admin:
-                admin.create_topic(_TOPIC, {"format": "kafka", "partitions": _PARTITIONS})
+            with self._reader() as reader:
+                settings = {"format": "kafka", "partitions": _PARTITIONS}
+                reader.ask(min(reader.brokers()), lambda each: each.create_topic(_TOPIC, settings))
             self._produce()
             stored = sum(len(records) for _, _, _, records in self._stored())
             self._read(stored)
             windows = self._without_faults(stored)
             self._with_faults()
         finally:
-            self._cluster.stop()
+            self._stop()
         return {"messages": stored, "windows": windows, "kills": 3 * self._kills}
 
     # -- the pipeline ---------------------------------------------------------------------------
@@ -127,8 +149,8 @@ class AuditedKafkaTopic:
                 assert victim.wait() == -signal.SIGKILL
             counter.kill()
             counter.wait()
-            self._cluster.kill()
-            self._cluster.start()
+            self._victim.kill()
+            self._victim.start()
             counter = self._counter()
         for process in running:
             with process:
@@ -137,17 +159,17 @@ class AuditedKafkaTopic:
         counter.wait()
 
     def _producer(self, count: int, kind: str) -> "subprocess.Popen[str]":
-        places = [self._address, self._cluster.connect, str(count), str(_WINDOW_MS), kind]
+        places = [self._address, self._connect, str(count), str(_WINDOW_MS), kind]
         return subprocess.Popen(
             [sys.executable, "-c", _PRODUCER, *places], stdout=subprocess.PIPE, text=True
         )
 
     def _counter(self) -> "subprocess.Popen[bytes]":
-        where = ["-Z", self._cluster.connect, "--window", str(_WINDOW_MS / 1000)]
+        where = ["-Z", self._connect, "--window", str(_WINDOW_MS / 1000)]
         return subprocess.Popen([HERMES, "audit", *where, "count", "-q"], stderr=subprocess.DEVNULL)
 
     def _read(self, count: int) -> None:
-        config = ProducerConfig(zookeeper_connect=self._cluster.connect)
+        config = ProducerConfig(zookeeper_connect=self._connect)
         counted = AuditedGroup("counts", config, window_ms=_WINDOW_MS)
         for group in ("counts", "commits"):
             consumer = Consumer(
@@ -177,7 +199,7 @@ class AuditedKafkaTopic:
     # -- its audit ------------------------------------------------------------------------------
 
     def _audit(self) -> Audit:
-        addresses = [ClusterAddress("main", self._cluster.connect)]
+        addresses = [ClusterAddress("main", self._connect)]
         return Audit(addresses, grace_seconds=0, window_ms=_WINDOW_MS)
 
     def _judged(self, auditing: Audit, tiers: set[str]) -> Report:
@@ -214,7 +236,7 @@ class AuditedKafkaTopic:
         return len({each.start_ms for each in report.windows})
 
     def _with_faults(self) -> None:
-        report_faults(self._cluster.connect, _WINDOW_MS, self._count)
+        report_faults(self._connect, _WINDOW_MS, self._count)
         with self._audit() as auditing:
             check_faults(self._judged(auditing, set(FAULTY_TIERS)), _TOPIC)
 
@@ -250,19 +272,25 @@ class AuditedKafkaTopic:
                 return place
         return None
 
+    def _reader(self) -> ClusterReader:
+        return ClusterReader(ConnectionOptions(zookeeper=self._connect), RetryOptions(60, 0.1))
+
     def _stored(self) -> Iterator[tuple[str, int, int, list[Record]]]:
         """What there is: log, first offset, that after the last, and some records."""
-        with SimpleConsumer("127.0.0.1", self._cluster.port, timeout_seconds=60) as consumer:
-            for partition in range(_PARTITIONS):
-                (offset,) = consumer.get_offsets_before(_TOPIC, partition, EARLIEST)
-                (end,) = consumer.get_offsets_before(_TOPIC, partition, LATEST)
-                while offset < end:
-                    fetched = consumer.fetch(FetchRequest(_TOPIC, partition, offset, 1 << 20))
+        with self._reader() as reader:
+            for partition in reader.partitions([_TOPIC])[_TOPIC]:
+                log, number = f"{partition.broker_id}-{partition.partition}", partition.partition
+                held = reader.bounds([partition])[partition]
+                assert held is not None
+                offset = held.earliest
+                while offset < held.latest:
+                    request = FetchRequest(_TOPIC, number, offset, 1 << 20)
+                    fetched = reader.ask_leader(partition, methodcaller("fetch", request))
                     assert isinstance(fetched, RecordSet)
                     for records in fetched.runs(_BATCH):
                         if records:
                             start, following = records[0].offset, records[-1].offset + 1
-                            yield f"0-{partition}", start, following, records
+                            yield log, start, following, records
                     offset = fetched.next_offset
 
 
