@@ -17,7 +17,9 @@ and is read from there when the broker is back.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,10 +28,11 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
-from hermes.errors import OffsetOutOfRangeBrokerError
+from hermes.errors import ConfigError, OffsetOutOfRangeBrokerError
 from hermes.spark.broker_metadata import EMPTY, Bounds
 from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.offsets import Offsets, TopicPartition, nested, unnested
@@ -60,6 +63,7 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: ClusterReader | None = None
         self._target: Offsets | None = None
         self._seen: Offsets = {}
+        self._planned_at = -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cluster": None}
@@ -74,7 +78,9 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return nested(starting_offsets(cluster, partitions, self._options)) | _INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_bytes
+        limit, most = self._options.max_bytes, self._options.limits.most
+        if most is not None:
+            return ReadMaxRows(most)
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     @plain_errors
@@ -96,8 +102,12 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 entering.append(each)
             else:
                 ends[each] = max(begun[each], self._end_before_target(each, offset))
+        if self._waits_for_more(begun, ends, held):
+            return start
         if isinstance(limit, ReadMaxBytes):
             ends |= self._capped(begun, ends, limit.max_bytes)
+        elif isinstance(limit, ReadMaxRows):
+            ends |= self._capped(begun, ends, limit.max_rows)
         return nested({**begun, **ends, **{each: held[each].earliest for each in entering}})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -188,6 +198,25 @@ class HermesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except OffsetOutOfRangeBrokerError:
             return target  # everything before it is gone, and there is nothing to read
         return target if boundary is None else boundary
+
+    def _waits_for_more(
+        self, begun: Offsets, ends: Offsets, held: Mapping[TopicPartition, Bounds]
+    ) -> bool:
+        limits = self._options.limits
+        if limits.most is None and limits.fewest is None:
+            return False
+        for each, bounds in held.items():
+            if bounds.latest and not bounds.counts_messages:
+                name = "maxOffsetsPerTrigger" if limits.most else "minOffsetsPerTrigger"
+                text = f"offsets of topic {each.topic!r} are bytes: use maxBytesPerTrigger"
+                raise ConfigError(name, text)
+        now = time.monotonic()
+        new = sum(max(0, end - begun[each]) for each, end in ends.items())
+        is_late = now - self._planned_at > limits.delay_seconds
+        if self._target is None and not is_late and new < (limits.fewest or 0):
+            return True
+        self._planned_at = now
+        return False
 
     def _capped(self, begun: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
         """Bring ends nearer, counting from the first messages that retention has left."""

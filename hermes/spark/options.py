@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hermes.config.addresses import parse_brokers
-from hermes.config.units import parse_size
+from hermes.config.units import parse_duration, parse_size
 from hermes.errors import ConfigError
 from hermes.regex import JavaPattern, compile_java
 from hermes.spark.identity import NOBODY, ClientIdentity
 from hermes.spark.offsets import Offsets, TopicPartition, parse_offsets, parse_partitions
 
-Use: TypeAlias = Literal["batch", "stream", "sink"]
+Use: TypeAlias = Literal["batch", "stream", "load", "sink"]
 
 StartingPoint: TypeAlias = Literal["earliest", "latest"] | Offsets
 """Where a read starts or ends: an end of every partition, or an offset for each."""
@@ -31,7 +31,7 @@ class Option(NamedTuple):
     parse: Callable[[str], Any]
     default: Any
     doc: str
-    uses: tuple[Use, ...] = ("batch", "stream", "sink")  # as far as its table is for them
+    uses: tuple[Use, ...] = ("batch", "stream", "load", "sink")  # as far as its table is for them
 
 
 class RetryOptions(NamedTuple):
@@ -84,6 +84,17 @@ def byte_count(text: str) -> int:
     if size < 1:
         raise ValueError(f"expected more than 0 bytes, got {text!r}")
     return size
+
+
+def milliseconds(text: str) -> int:
+    return parse_duration(text.strip())
+
+
+def _times(text: str) -> Offsets:
+    times = parse_offsets(text)
+    if times and min(times.values()) < 0:
+        raise ValueError("expected times in ms since 1970")
+    return times
 
 
 def _zookeeper(text: str) -> str:
@@ -199,6 +210,15 @@ SOURCE_OPTIONS: Final = (
     Option("subscribePattern", _pattern, None, "a Java regular expression for names of topics"),
     Option("assign", parse_partitions, None, 'partitions: `{"topic": ["<broker>-<partition>"]}`'),
     Option(
+        "kafka.bootstrap.servers",
+        some("HOST:PORT,..."),
+        None,
+        "beside hermes.bootstrap.servers or hermes.zookeeper, where the brokers' `kafka_listen` "
+        "is: topics of Kafka's format are then read by Spark's connector for Kafka, which takes "
+        "less time, if its jar is there",
+        ("load",),
+    ),
+    Option(
         "startingOffsets",
         _point("earliest", "latest"),
         None,
@@ -215,6 +235,12 @@ SOURCE_OPTIONS: Final = (
         "1970, or later (exact where the broker's time index reaches)",
     ),
     Option(
+        "startingOffsetsByTimestamp",
+        _times,
+        None,
+        'the same with a time for each partition: `{"topic": {"<broker>-<partition>": ms}}`',
+    ),
+    Option(
         "endingOffsets",
         _point("latest"),
         "latest",
@@ -229,11 +255,40 @@ SOURCE_OPTIONS: Final = (
         ("batch",),
     ),
     Option(
+        "endingOffsetsByTimestamp",
+        _times,
+        None,
+        "the same with a time for each partition, as for the start",
+        ("batch",),
+    ),
+    Option(
         "maxBytesPerTrigger",
         byte_count,
         None,
         "how many bytes of the logs a micro-batch takes at most, shared out by what each partition "
         "has; a batch takes at least one message of a partition that it reads",
+        ("stream",),
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        whole_number(1),
+        None,
+        "how many messages a micro-batch takes at most, of topics of Kafka's format, in which "
+        "offsets count these; shared out in the same way",
+        ("stream",),
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        whole_number(1),
+        None,
+        "how many messages of such topics a micro-batch waits for; with `availableNow` it doesn't",
+        ("stream",),
+    ),
+    Option(
+        "maxTriggerDelay",
+        milliseconds,
+        15 * 60_000,
+        "how long it waits at most, since the last one",
         ("stream",),
     ),
     Option(
@@ -328,10 +383,6 @@ CONNECTION_HINTS: Final = {
 
 _HINTS: Final = {
     **CONNECTION_HINTS,
-    "maxoffsetspertrigger": "offsets here are bytes, not messages: use maxBytesPerTrigger",
-    "minoffsetspertrigger": "offsets here are bytes, not messages, and there is no minimum",
-    "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all partitions",
-    "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all partitions",
     "kafka.group.id": "groups only publish progress here: use groupId",
     "groupidprefix": "groups only publish progress here: use groupId",
     "path": "topics are named by subscribe, subscribePattern or assign, not by a path",
@@ -389,15 +440,27 @@ class ExtraColumns(NamedTuple):
         return tuple(name for name, wanted in zip(self._fields, self, strict=True) if wanted)
 
 
+class OffsetLimits(NamedTuple):
+    """How many messages a micro-batch takes, where offsets count these; None: as many as come.
+
+    `delay_seconds`: how long it waits at most for the fewest.
+    """
+
+    most: int | None = None
+    fewest: int | None = None
+    delay_seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     address: ConnectionOptions
     selection: Selection
     starting: StartingPoint
-    starting_ms: int | None
+    starting_ms: int | Offsets | None
     ending: StartingPoint
-    ending_ms: int | None
+    ending_ms: int | Offsets | None
     max_bytes: int | None
+    limits: OffsetLimits
     min_partitions: int | None
     max_partitions: int | None
     push_filters: bool
@@ -406,13 +469,18 @@ class SourceOptions:
     extras: ExtraColumns
     retries: RetryOptions
     max_fetch_bytes: int
+    kafka: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: Use | None) -> "SourceOptions":
         """Read what Spark hands over. Raises ConfigError."""
         values = parse_options(given, SOURCE_OPTIONS, use)
-        _exclude(values, given, "startingTimestamp", "startingOffsets")
-        _exclude(values, given, "endingTimestamp", "endingOffsets")
+        for which in ("starting", "ending"):
+            offsets, times = f"{which}Offsets", f"{which}OffsetsByTimestamp"
+            _exclude(values, given, f"{which}Timestamp", offsets)
+            _exclude(values, given, times, offsets)
+            _exclude(values, given, times, f"{which}Timestamp")
+        _exclude(values, given, "maxOffsetsPerTrigger", "maxBytesPerTrigger")
         first, last = values["startingTimestamp"], values["endingTimestamp"]
         if first is not None and last is not None and first > last:
             raise ConfigError("endingTimestamp", f"it is before startingTimestamp, {first}")
@@ -424,6 +492,13 @@ class SourceOptions:
         least, most = values["minPartitions"], values["maxPartitions"]
         if least is not None and most is not None and least > most:
             raise ConfigError("maxPartitions", f"it is less than minPartitions, {least}")
+        limits = OffsetLimits(
+            values["maxOffsetsPerTrigger"],
+            values["minOffsetsPerTrigger"],
+            values["maxTriggerDelay"] / 1000,
+        )
+        if (limits.fewest or 0) > (limits.most or limits.fewest or 0):
+            raise ConfigError("minOffsetsPerTrigger", "it is more than maxOffsetsPerTrigger")
         address = address_of(values)
         if values["groupId"] is not None and not address.zookeeper:
             raise ConfigError(
@@ -433,10 +508,11 @@ class SourceOptions:
             address,
             _selection(values),
             starting,
-            values["startingTimestamp"],
+            _either(first, values["startingOffsetsByTimestamp"]),
             values["endingOffsets"],
-            values["endingTimestamp"],
+            _either(last, values["endingOffsetsByTimestamp"]),
             values["maxBytesPerTrigger"],
+            limits,
             values["minPartitions"],
             values["maxPartitions"],
             values["pushFilters"],
@@ -449,7 +525,12 @@ class SourceOptions:
                 values["fetchOffset.numRetries"], values["fetchOffset.retryIntervalMs"] / 1000
             ),
             values["maxFetchBytes"],
+            values["kafka.bootstrap.servers"],
         )
+
+
+def _either(time_ms: int | None, times: Offsets | None) -> int | Offsets | None:
+    return times if time_ms is None else time_ms
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:

@@ -96,10 +96,14 @@ def _offsets(
     cluster: ClusterReader,
     partitions: Iterable[TopicPartition],
     point: StartingPoint,
-    time_ms: int | None,
+    time_ms: int | Offsets | None,
     option: str,
     options: SourceOptions,
 ) -> Offsets:
+    if isinstance(time_ms, Mapping):
+        partitions = list(partitions)
+        _check_complete(time_ms, partitions, f"{option}ByTimestamp")
+        return {each: cluster.offset_at(each, time_ms[each]) for each in partitions}
     if time_ms is not None:
         return {each: cluster.offset_at(each, time_ms) for each in partitions}
     partitions = list(partitions)

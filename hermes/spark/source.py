@@ -162,11 +162,17 @@ class FilteringBatchReader(HermesBatchReader):
 
 
 def _check_order(start: Offsets, end: Offsets, options: SourceOptions) -> None:
-    first = "startingOffsets" if options.starting_ms is None else "startingTimestamp"
-    last = "endingOffsets" if options.ending_ms is None else "endingTimestamp"
+    first = _named_by(options.starting_ms, "starting")
+    last = _named_by(options.ending_ms, "ending")
     for each in start:
         if start[each] > end[each]:
             raise ConfigError(
                 last,
                 f"{each} would end at {end[each]}, before {start[each]}, where {first} starts it",
             )
+
+
+def _named_by(time_ms: int | Offsets | None, which: str) -> str:
+    if isinstance(time_ms, int):
+        return f"{which}Timestamp"
+    return f"{which}Offsets" if time_ms is None else f"{which}OffsetsByTimestamp"

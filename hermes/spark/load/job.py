@@ -24,6 +24,7 @@ from hermes.spark.early_flush import flushed_early
 from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
+from hermes.spark.load.connector_reads import connector_rows, reads_by_connector
 from hermes.spark.load.increments import make_plan
 from hermes.spark.load.load_target import LoadTarget, SinkName, TargetSettings
 from hermes.spark.load.plans import Granularity, LoadCheckpoint, Plan
@@ -40,6 +41,7 @@ from hermes.spark.stores import FileStore, open_store
 
 _OPTION_NAMES: Final = (
     *(option.name for option in CONNECTION_OPTIONS),
+    "kafka.bootstrap.servers",
     "subscribe",
     "subscribePattern",
     "assign",
@@ -116,8 +118,9 @@ def load(
         target: where to, new or of earlier loads: a directory, `s3://BUCKET/PREFIX` (or `s3a://`)
             or `hdfs://HOST:PORT/DIRECTORY`.
         options: as the source has them: how the brokers are found, which topics or partitions,
-            minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes; and for Delta tables
-            includeKey and includeHeaders.
+            minPartitions, failOnDataLoss, groupId, retries and maxFetchBytes; for Delta tables
+            includeKey and includeHeaders; and kafka.bootstrap.servers, by which Spark's connector
+            for Kafka reads topics of its format, where its jar is there.
         partition_by: whether a folder holds a day or an hour of the broker's append time (UTC);
             for messages whose time isn't known, of the time at which the load was planned. None is
             as before; in a new target, by day.
@@ -222,13 +225,17 @@ def _write(
     session.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")
     session.dataSource.register(LoadSource)
     try:
-        rows = (
-            session.read.format(LoadSource.name())
-            .options(**options)
-            .option(PLAN_OPTION, plan.encode().decode())
-            .option(TASK_BYTES_OPTION, str(_task_bytes(spark, plan, parsed.min_partitions)))
-            .load()
-        )
+        task_bytes = _task_bytes(spark, plan, parsed.min_partitions)
+        if reads_by_connector(session, plan, parsed):
+            rows = connector_rows(session, plan, parsed, task_bytes)
+        else:
+            rows = (
+                session.read.format(LoadSource.name())
+                .options(**options)
+                .option(PLAN_OPTION, plan.encode().decode())
+                .option(TASK_BYTES_OPTION, str(task_bytes))
+                .load()
+            )
         columns, folder = FOLDERS[plan.partition_by], only_folder(plan)
         if folder is not None:
             columns, directory = (), f"{directory}/{folder}"

@@ -61,7 +61,7 @@ def only_folder(plan: Plan) -> str | None:
     return f"topic={topic}/day={day}" + ("" if hour is None else f"/hour={hour}")
 
 
-def _as_read(plan: Plan, extras: ExtraColumns) -> StructType:
+def as_read(plan: Plan, extras: ExtraColumns) -> StructType:
     """The columns of a plan's rows: where a message is and goes to is never null."""
     # The columns that become folders are left out where there is one folder: what isn't written
     # need not come from the workers.
@@ -92,7 +92,7 @@ class LoadSource(DataSource):
         return "hermes_load"
 
     def schema(self) -> StructType:
-        return _as_read(self._plan(), self._given().extras)
+        return as_read(self._plan(), self._given().extras)
 
     def reader(self, schema: StructType) -> "LoadReader":
         return LoadReader(self._plan(), int(self.options[TASK_BYTES_OPTION]), self._given())
@@ -125,7 +125,7 @@ class LoadReader(DataSourceReader):
         if not isinstance(partition, LoadTask):
             return  # with nothing to read, Spark asks once, for nothing
         options = replace(self._options, extras=self._options.extras._replace(timestamp=True))
-        schema = to_arrow_schema(_as_read(self._plan, options.extras), timezone="UTC")
+        schema = to_arrow_schema(as_read(self._plan, options.extras), timezone="UTC")
         for batch in read_ranges(partition.ranges, options):
             yield _with_folder(batch, partition, schema)
 

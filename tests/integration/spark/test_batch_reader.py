@@ -198,6 +198,22 @@ def test_times_before_everything(
     assert read_all(options(broker, subscribe="clicks", endingTimestamp=time_ms)) == []
 
 
+def test_a_time_for_each_partition(
+    broker: RunningBroker, options: Options, read_all: ReadAll, send: Send
+) -> None:
+    send(broker, "clicks", PAYLOADS)
+    future = int(time.time() * 1000) + 10**9
+    times = json.dumps({"clicks": {"0-0": 0, "0-1": future}})
+    first = read_all(options(broker, subscribe="clicks", startingOffsetsByTimestamp=times))
+    second = read_all(options(broker, subscribe="clicks", endingOffsetsByTimestamp=times))
+    assert {row["partition"] for row in first} == {0}
+    assert {row["partition"] for row in second} == {1}
+    assert sorted(values([*first, *second])) == sorted(PAYLOADS)
+    wanted = json.dumps({"clicks": {"0-0": 0}})
+    with pytest.raises(ConfigError, match="startingOffsetsByTimestamp: expected an offset for e"):
+        read_all(options(broker, subscribe="clicks", startingOffsetsByTimestamp=wanted))
+
+
 def timed(broker: RunningBroker, options: Options, read_all: ReadAll) -> list[dict[str, Any]]:
     return read_all(options(broker, subscribe="clicks", includeTimestamp="true"))
 

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
 from server_process import free_port
 
 from hermes.client import SimpleConsumer
@@ -106,6 +111,41 @@ def test_a_limit_in_bytes_moves_on_by_whole_messages(
         found += batch(stream, start, end)
         start = end
     assert sorted(found) == sorted(PAYLOADS)
+
+
+def test_limits_in_messages_are_for_topics_whose_offsets_count_these(
+    broker: RunningBroker, options: Options, send: Send, open_stream: Open
+) -> None:
+    with SimpleConsumer(broker.host, broker.port) as admin:
+        admin.create_topic("carts", {"format": "kafka", "partitions": 2})
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 40, "minOffsetsPerTrigger": 30}
+    stream = open_stream(options(broker, "stream", subscribe="carts", **given))
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(40)
+    start = begin(stream)
+    for payload in PAYLOADS[:10]:
+        send(broker, "carts", [payload])
+    end = stream.latestOffset(start, limit)
+    found = batch(stream, start, end)  # the first one doesn't wait
+    for payload in PAYLOADS[10:39]:
+        send(broker, "carts", [payload])
+    assert stream.latestOffset(end, limit) == end
+    for payload in PAYLOADS[39:100]:
+        send(broker, "carts", [payload])
+    while (start := end) != (end := stream.latestOffset(start, limit)):
+        size = sum(end["carts"][name] - start["carts"][name] for name in end["carts"])
+        assert 30 <= size <= 40
+        found += batch(stream, start, end)
+    assert sorted(found) == sorted(PAYLOADS[: len(found)])
+    assert 100 - len(found) < 30
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(start, limit)
+    assert sorted(found + batch(stream, start, end)) == sorted(PAYLOADS[:100])
+
+    send(broker, "clicks", PAYLOADS[:1])
+    other = open_stream(options(broker, "stream", subscribe="clicks", **given))
+    with pytest.raises(ConfigError, match="offsets of topic 'clicks' are bytes"):
+        other.latestOffset(begin(other), limit)
 
 
 def test_a_planned_batch_is_the_same_again(

@@ -94,14 +94,47 @@ def test_every_option_is_read() -> None:
         ({**LEAST, "maxBytesPerTrigger": "1MB"}, "maxBytesPerTrigger: has no meaning for a batch"),
         ({**LEAST, "groupId": "g"}, "groupId: has no meaning for a batch"),
         ({**LEAST, "subscribed": "x"}, "subscribed: there is no such option; there are hermes.boo"),
-        ({**LEAST, "kafka.bootstrap.servers": "x:1"}, "here it is hermes.bootstrap.servers"),
-        ({**LEAST, "maxOffsetsPerTrigger": "9"}, "use maxBytesPerTrigger"),
+        (
+            {**LEAST, "kafka.bootstrap.servers": "x:1"},
+            "has no meaning for a batch: beside hermes.bootstrap.servers",
+        ),
+        (
+            {**LEAST, "maxOffsetsPerTrigger": "9"},
+            "maxOffsetsPerTrigger: has no meaning for a batch",
+        ),
+        (
+            {**LEAST, "startingOffsetsByTimestamp": '{"t": {"0-0": -1}}'},
+            "startingOffsetsByTimestamp: expected times in ms since 1970",
+        ),
+        (
+            {**LEAST, "startingOffsetsByTimestamp": '{"t": {"0-0": 1}}', "startingTimestamp": "1"},
+            "startingOffsetsByTimestamp: expected at most one: this or startingTimestamp",
+        ),
         ({**LEAST, "path": "/clicks"}, "not by a path"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         SourceOptions.parse(given, "batch")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"maxOffsetsPerTrigger": "9", "maxBytesPerTrigger": "1MB"},
+            "maxOffsetsPerTrigger: expected at most one",
+        ),
+        (
+            {"maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "10"},
+            "minOffsetsPerTrigger: it is more than maxOffsetsPerTrigger",
+        ),
+        ({"minOffsetsPerTrigger": "9", "maxTriggerDelay": "soon"}, "maxTriggerDelay: "),
+    ],
+)
+def test_what_is_wrong_with_a_streams_limits_is_named(given: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        SourceOptions.parse({**LEAST, **given}, "stream")
 
 
 def test_a_use_that_is_not_known_yet_leaves_its_checks_for_later() -> None:
