@@ -349,10 +349,27 @@ class KafkaPartition(FormatSidecar):
         self._snapshots.write(self.producers.take_captures(end))
 
     def _unknown_epochs(self, segments: tuple[Segment, ...], end: int) -> list[tuple[int, int]]:
-        """Epochs in the last segment that the file doesn't know: who wrote it was killed since."""
-        segment = segments[-1]
-        if segment.base_offset == end:
-            return []
+        """Epochs at the log's end that the file doesn't know: who wrote them was killed since.
+
+        There may be several segments of which no flush has ended; of what one has written down the
+        record knows the epochs.
+        """
+        recorded = 0 if self._recalled is None else self._recalled.end
+        found: list[tuple[int, int]] = []
+        for segment in reversed(segments):
+            if segment.base_offset < end:
+                some = self._epochs_of(segment, end)
+                if not some:
+                    break
+                is_one = found and found[0][0] == some[-1][0]
+                found = [*some, *found[1 if is_one else 0 :]]
+            if segment.base_offset <= recorded:
+                break
+            end = segment.base_offset
+        return found
+
+    def _epochs_of(self, segment: Segment, end: int) -> list[tuple[int, int]]:
+        """A segment's epochs, and where they begin in it; none where that of its end is known."""
         descriptor = self._files.open_read(segment.path)
         try:
             segment.index.load(descriptor, end)

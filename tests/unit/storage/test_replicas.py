@@ -288,6 +288,15 @@ def test_epochs_that_can_not_be_written_are_counted(tmp_path: Path) -> None:
     assert "1 1" in (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text()
 
 
+def test_epochs_of_segments_that_were_never_flushed_are_found(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=80)
+    for offset in range(6):
+        place(log, batch(offset), offset, 1 if offset < 5 else 3)
+    assert log.segment_count > 2
+    again, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=80)  # the broker was killed
+    assert [again.replica.epoch_before(offset) for offset in range(7)] == [-1, 1, 1, 1, 1, 1, 3]
+
+
 # -- a new start ----------------------------------------------------------------------------------
 
 
