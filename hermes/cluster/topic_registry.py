@@ -350,7 +350,9 @@ class TopicRegistry:
         self._on_created(topic, self._counts[topic], self.format(topic))
         self._tell(topic)
 
-    def create_numbered(self, topic: str, number: int, topic_id: UUID) -> Log:
+    def create_numbered(
+        self, topic: str, number: int, topic_id: UUID, *, is_sole_copy: bool = True
+    ) -> Log:
         """Create a partition of a `kafka` topic by Kafka's number; smaller ones needn't be here.
 
         Raises BrokerStoppingError, TopicBeingDeletedError, InvalidTopicError, TooManyTopicsError,
@@ -360,7 +362,7 @@ class TopicRegistry:
         new = topic not in self._counts
         self._check_room(topic, new)
         self._check_name(topic, number + 1)
-        log = self._directory.create(topic, number, KAFKA, topic_id)
+        log = self._directory.create(topic, number, KAFKA, topic_id, is_sole_copy=is_sole_copy)
         count = self._counts.get(topic)
         self._note(topic, number)
         if self._counts[topic] != count:
@@ -371,6 +373,7 @@ class TopicRegistry:
         """A partition of which others have copies isn't here any more."""
         if partition in self._written.get(topic, ()):
             self._written[topic].remove(partition)
+        self._tell(topic)  # it may have been the only copy: nobody is to say that it is here
 
     def _make(self, topic: str, partition: int) -> Log:
         self._check_free(topic)

@@ -179,6 +179,8 @@ class DataDirectory:
         partition: int,
         log_format: LogFormat | None = None,
         topic_id: UUID | None = None,
+        *,
+        is_sole_copy: bool = True,
     ) -> Log:
         """Create a partition's log, or find the one that exists.
 
@@ -217,6 +219,7 @@ class DataDirectory:
         if log_format.has_topic_ids:
             topic_id = topic_id or uuid4()
         log = self._made(topic, partition, log_format, topic_id)
+        log.is_sole_copy = is_sole_copy
         if self._make_partition(log):
             log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
         with self._change:

@@ -92,7 +92,9 @@ class CopyLogs:
         directory, name, number = self._shared.directory, copy.topic, copy.number
         log = directory.get(name, number)
         if log is None:
-            log = self._shared.topics.create_numbered(name, number, copy.topic_id)
+            # Also where a mark says so: the power may have taken the one that there was.
+            topics = self._shared.topics
+            log = topics.create_numbered(name, number, copy.topic_id, is_sole_copy=False)
         log.adopt_topic_id(copy.topic_id)
         if log.topic_id != copy.topic_id or not log.counts_messages:
             raise StorageError(f"{log.name} is of another topic; move its directory away")
@@ -100,8 +102,6 @@ class CopyLogs:
         mark = directory.watermarks.get(name, number)
         state = copy.replica.state
         if mark is not None:
-            if log.is_sole_copy:  # made just now: the power has taken the one that there was
-                log.replica.become_copy(mark)
             log.commit(mark)
             is_whole = mark <= log.end_offset
         else:
