@@ -69,6 +69,9 @@ async def found_topic(client: Client, chance: Random, name: str) -> Topic | None
 
 
 class _Batch(NamedTuple):
+    """`number`: how many its producer has made before."""
+
+    number: int
     sequence: int
     messages: tuple[tuple[bytes | None, bytes], ...]
     data: bytes
@@ -119,7 +122,7 @@ class _Stay:
         is_keyed = books is not None and books.is_compacted
         attempts = 0
         while (self._left or self._unacknowledged) and attempts < 60:
-            while self._left and len(self._unacknowledged) < self._most:
+            while self._left and self._has_room():
                 self._left -= 1
                 self._unacknowledged.append(self._batch(is_keyed))
             if self.client.is_over:
@@ -130,6 +133,11 @@ class _Stay:
             attempts = 0 if len(self._unacknowledged) < before else attempts + 1
             slowly = self.chance.expovariate(5.0) if attempts else self.chance.expovariate(30.0)
             await self.client.sleep(slowly)
+
+    def _has_room(self) -> bool:
+        """Whether one more may be under way: no more than brokers remember, from the first on."""
+        waiting = self._unacknowledged
+        return not waiting or self._made - waiting[0].number < self._most
 
     def _batch(self, is_keyed: bool) -> _Batch:
         now_ms = self.client.process.clock.now_ms()
@@ -143,7 +151,8 @@ class _Stay:
             records, producer_id=self._producer_id, producer_epoch=0, base_sequence=base
         )
         messages = tuple((each.key, each.value or b"") for each in records)
-        return _Batch(base, messages, data)
+        self._made += 1
+        return _Batch(self._made - 1, base, messages, data)
 
     async def _send(self) -> bool:
         """Send all that is unacknowledged, in order; whether to go on as the same."""
@@ -179,6 +188,8 @@ class _Stay:
             return False
         if self._acks == -1 and self._unacknowledged[0] is batch:
             self.books.world.fail(f"{self.name}: {batch.sequence} is refused: a later one is there")
+        elif self.topic.has_copies and self._unacknowledged[0] is batch:
+            return False  # what was acknowledged before it is lost, as it may be
         return True
 
     async def _outcome(self, batch: _Batch, answered: "Deferred[Any]") -> Code | None:

@@ -1,15 +1,19 @@
 """The scene of a cluster whose topics have copies: whole brokers, that keep them as products do.
 
 All of `today` goes on in it: groups, idempotent producers, compaction, retention, deletions and
-topics that come back. Each partition stands on three brokers, any of which may lead by now.
+topics that come back. Each partition stands on three brokers, any of which may lead by now; in some
+schedules an operator moves them, to more or fewer brokers, as fast as throttles let it.
 """
 
+from random import Random
 from types import MappingProxyType
-from uuid import UUID
+from typing import Any
 
+import requests
 from brokers import SimulatedBroker
+from clients import KEPT, found_topic, run
 from invariants_today import Partition
-from requests import read_whole
+from requests import Client, LostError, RefusedError, read_whole
 from schedule import SCENES
 from today import Today
 from world import World
@@ -21,7 +25,7 @@ from hermes.replication.state import PartitionState, parse_replicas
 
 _KINDS = (
     *("stop", "kill", "power", "pause", "cut", "one-way cut", "cut from coordination", "expire"),
-    *("slow disk", "full disk", "failing sync", "clock"),
+    *("slow disk", "full disk", "failing sync", "clock", "wipe"),
 )
 
 
@@ -42,11 +46,39 @@ class Copies(Today):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._states: dict[Partition, PartitionState] = {}
-        self._names: dict[UUID, str] = {}
+        self._lacking: set[int] = set()
         self._values: dict[str, bytes] = {}
         self.books.on_shown = self._check_in_sync
         world.after_each.append(self._look)
         world.at(_CHECK_US, self._check_all)
+
+    def begin(self) -> None:
+        super().begin()
+        chance = self.world.child("operator")
+        if chance.random() < 0.5:
+            operator = Operator(self._client("operator"), chance)
+            self.world.at(3_000_000, run, operator.client, operator.work)
+
+    # -- disks that are lost ----------------------------------------------------------------------
+
+    def may_wipe(self, broker: SimulatedBroker) -> bool:
+        """Whether somebody in sync has everything without that disk."""
+        kept = {each for each in self.brokers if each != broker.id and not self._is_lacking(each)}
+        return all(state.isr & kept for state in self._states.values())
+
+    def wiped(self, broker: SimulatedBroker) -> None:
+        self._lacking.add(broker.id)
+
+    def _is_lacking(self, number: int) -> bool:
+        """Whether a broker's disk was lost, and it hasn't all of its copies again."""
+        if number not in self._lacking:
+            return False
+        copies = [
+            self._copy(number, each) for each, state in self._states.items() if number in state.isr
+        ]
+        if all(copy is not None and copy.replica.is_whole for copy in copies):
+            self._lacking.discard(number)
+        return number in self._lacking
 
     # -- what must hold at all times --------------------------------------------------------------
 
@@ -62,7 +94,6 @@ class Copies(Today):
 
     def _learn(self, name: str, value: bytes) -> None:
         node = parse_replicas(name, value)
-        self._names[node.id] = name
         for number, state in enumerate(node.partitions):
             partition = Partition(node.id, number)
             before = self._states.get(partition)
@@ -122,7 +153,8 @@ class Copies(Today):
     def _check_copies(self, topic: ClusterTopic, number: int) -> None:
         """All have what the leader has; of what is compacted, or deleted, some have more."""
         state = topic.state(number)
-        assert state is not None
+        if state is None:
+            return  # it was made with one copy, as many as the first one had
         what = f"{topic.name}-{number}"
         if state.isr != frozenset(state.replicas) or state.leader < 0:
             self.world.fail(f"{what} has not come to rest: {state}")
@@ -153,6 +185,40 @@ class Copies(Today):
 
         broker.machine.process.run(read)
         return found
+
+
+class Operator:
+    """Moves partitions, turns moves round, and throttles them."""
+
+    def __init__(self, client: Client, chance: Random) -> None:
+        self.client, self.chance = client, chance
+
+    async def work(self) -> None:
+        client, chance = self.client, self.chance
+        while not client.is_over:
+            await client.sleep(chance.expovariate(1.5))
+            topic = await found_topic(client, chance, KEPT)
+            if topic is None or not topic.leaders:
+                continue
+            if chance.random() < 0.2:
+                rate = chance.choice((None, 500, 5000))
+                await self._ask(requests.throttle, chance.choice(list(client.brokers)), rate)
+                continue
+            target = chance.sample(list(client.brokers), chance.choice((1, 2, 3, 3)))
+            number = chance.randrange(len(topic.leaders))
+            is_cancelled = chance.random() < 0.2
+            await self._ask(requests.move, KEPT, number, None if is_cancelled else target)
+        for broker_id in client.brokers:
+            while not await self._ask(requests.throttle, broker_id, None):
+                await client.sleep(0.5)
+
+    async def _ask(self, *request: Any) -> bool:
+        client = self.client
+        try:
+            await client.ask(self.chance.choice(list(client.brokers)), *request)
+        except (LostError, RefusedError):
+            return False
+        return True
 
 
 SCENES["copies"] = Copies

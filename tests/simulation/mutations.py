@@ -236,7 +236,7 @@ _learned = Replica.learned
 
 
 def _learned_anyhow(self: Any, found: Any, version: int, lives: Any) -> None:
-    self._version = -1
+    self.version = -1
     _learned(self, found, version, lives)
 
 

@@ -195,7 +195,7 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     ),
     "visible_early": (
         "nothing is shown before it is flushed",
-        300,
+        20,
         _with(log, "flush", _moves_before_the_sync),
     ),
     "unchecked_sequences": (

@@ -101,7 +101,16 @@ class ReplicatedPartition:
             count(1),
             world.child("messages"),
         )
-        self.troubles = _Troubles(self, disks)
+        self.troubles = Troubles(
+            world,
+            rates,
+            self.network,
+            self.coordination,
+            {str(each): disk for each, disk in disks.items()},
+            self.start,
+            self.wiped,
+            may_wipe=self.may_wipe,
+        )
         self.clients = Clients(self.cluster, world.child("clients"), count())
         self.histories: Histories = {}
         self._pauses = self.chance.choice((25_000, 70_000, 180_000)), 100_000
@@ -301,25 +310,6 @@ class ReplicatedPartition:
             self.world.breaks(each)
         if not leader.log.earliest and not is_excused:
             self.histories["the partition"] = history, final
-
-
-class _Troubles(Troubles):
-    def __init__(self, scene: ReplicatedPartition, disks: dict[int, Disk]) -> None:
-        super().__init__(
-            scene.world,
-            scene.rates,
-            scene.network,
-            scene.coordination,
-            {str(each): disk for each, disk in disks.items()},
-            scene.start,
-            scene.wiped,
-        )
-        self._scene = scene
-
-    def _take_down(self, kind: str, disk: Disk, lasts_us: int) -> None:
-        if kind == "wipe" and not self._scene.may_wipe(disk.machine):
-            kind = "kill"
-        super()._take_down(kind, disk, lasts_us)
 
 
 SCENES["replicas"] = ReplicatedPartition

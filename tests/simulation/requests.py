@@ -16,10 +16,14 @@ from network import Connection
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.cluster.cluster_topics import ClusterTopic
+from hermes.coordination.kafka_topics import parse_topic, topic_node_path
 from hermes.coordination.replicas import replicas_path
+from hermes.coordination.throttles import Throttle
 from hermes.errors import HermesError
 from hermes.groups.offsets import Committed, TopicPartition
 from hermes.kafka.admin_records import _delete
+from hermes.kafka.admin_replicas import _changed, _move
 from hermes.kafka.produce import Entry, ProduceRequest, _Run
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.protocol.record_batches import HEADER_BYTES, is_intact, next_in
@@ -116,17 +120,28 @@ async def fetch(
     start, end = log.earliest, log.high_watermark
     begin = start if offset is None else offset
     records = []
-    is_end_known = leadership is None or (
-        leadership.is_end_known and leadership.epoch == _epoch(broker, topic, number)
-    )
+    if leadership is None:
+        is_end_known = _stands(broker, found)
+    else:
+        is_end_known = leadership.is_end_known
+        is_end_known &= leadership.epoch == _epoch(broker, topic, number)
     if begin > end:
         raise KafkaError(Code.OFFSET_OUT_OF_RANGE if is_end_known else Code.OFFSET_NOT_AVAILABLE)
     if begin < end:
         with log.read(begin, most_bytes, whole_first=True) as part:
             data = log.files.pread(part.fileno(), part.length, part.position)
+            if not broker.disk.files.is_durable(part.fileno(), data, part.position):
+                broker.world.fail(f"{log.name}: {begin} on is shown, and isn't on the disk")
         records = records_in(data)
     visible = [each for each in records if begin <= each.offset < end]
     return Fetched(found.id, start, end, visible, is_end_known)
+
+
+def _stands(broker: SimulatedBroker, topic: ClusterTopic) -> bool:
+    """Whether a topic isn't deleted, whatever the broker has heard."""
+    path = topic_node_path(topic.name)
+    node = broker.coordination.nodes(path).get(path)
+    return node is not None and parse_topic(path, node).id == topic.id
 
 
 def _epoch(broker: SimulatedBroker, topic: str, number: int) -> int:
@@ -200,6 +215,21 @@ async def delete_records(broker: SimulatedBroker, name: str, number: int, offset
     if code is not Code.NONE:
         raise KafkaError(code)
     return low
+
+
+async def move(
+    broker: SimulatedBroker, name: str, number: int, target: Sequence[int] | None
+) -> None:
+    """Have others have copies of a partition; None cancels that."""
+    call: Any = SimpleNamespace(server=broker.server)
+    change = _move(name, target, True, call)
+    error = (await _changed(name, {number: change}, call))[number]
+    if error is not None:
+        raise error
+
+
+async def throttle(broker: SimulatedBroker, broker_id: int, rate: int | None) -> None:
+    await broker.server.replica_changes.throttle(broker_id, lambda _: Throttle(rate, rate))
 
 
 async def coordinator(broker: SimulatedBroker, group: str) -> int | None:

@@ -70,7 +70,9 @@ class Today:
             self.coordination,
             {each.machine.name: each.disk for each in self.brokers.values()},
             restart=lambda machine: self._broker_on(machine).start(),
+            on_wiped=lambda machine: self.wiped(self._broker_on(machine)),
             stop=lambda machine: self._broker_on(machine).stop(),
+            may_wipe=lambda machine: self.may_wipe(self._broker_on(machine)),
         )
         self.clients: list[Client] = []
         self.ledgers: list[Ledger] = []
@@ -82,6 +84,13 @@ class Today:
 
     def _broker_on(self, machine: Machine) -> SimulatedBroker:
         return next(each for each in self.brokers.values() if each.machine is machine)
+
+    def may_wipe(self, broker: SimulatedBroker) -> bool:
+        """Whether others have all that a broker has; here nobody."""
+        return False
+
+    def wiped(self, broker: SimulatedBroker) -> None:
+        """A broker's disk is another one by now."""
 
     def _client(self, name: str) -> Client:
         machine = Machine(self.world, name)

@@ -85,6 +85,7 @@ class Troubles:
         restart: starts what lives on a machine again; called outside of any process.
         stop: has what lives on a machine stop by itself, and start again.
         on_wiped: told of a machine before it starts with an empty disk.
+        may_wipe: whether what is on a machine's disk is elsewhere, too; else it is only killed.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Troubles:
         restart: Callable[[Machine], None],
         on_wiped: Callable[[Machine], None] = lambda machine: None,
         stop: Callable[[Machine], None] = lambda machine: None,
+        may_wipe: Callable[[Machine], bool] = lambda machine: False,
     ) -> None:
         self._world = world
         self._rates = rates
@@ -106,6 +108,7 @@ class Troubles:
         self._restart = restart
         self._on_wiped = on_wiped
         self._stop = stop
+        self._may_wipe = may_wipe
         self._chance = world.child("troubles")
         self._is_stopped = False
         self._undo: dict[int, Callable[[], None]] = {}  # what still lasts
@@ -187,6 +190,8 @@ class Troubles:
         machine = disk.machine
         if not machine.is_up:
             return
+        if kind == "wipe" and not self._may_wipe(machine):
+            kind = "kill"
         machine.kill()
         if kind == "power":
             disk.lose_power()

@@ -319,6 +319,11 @@ class MemoryFiles(FileLayer):
         found._root = self._surviving(self._root, chance, copies)
         return found
 
+    def is_durable(self, descriptor: int, data: bytes, position: int) -> bool:
+        """Whether a file has these bytes there whatever becomes of the power; not of its name."""
+        durable = self._node(descriptor).durable
+        return durable[position : position + len(data)] == data
+
     def _surviving(self, node: _Node, chance: Random | None, copies: dict[int, _Node]) -> _Node:
         if node.number in copies:
             return copies[node.number]
