@@ -26,6 +26,7 @@ from bench.measurements import (
     processors,
     rates,
     registry,
+    replicas,
     replication,
     requests,
     security,
@@ -78,6 +79,9 @@ _MEASUREMENTS = {
     ),
     "requests": _Measurement(
         requests.measure, "where a small request's instructions go; needs valgrind", in_all=False
+    ),
+    "replicas": _Measurement(
+        replicas.measure, "copies at rest, made anew, and when a broker is lost", in_all=False
     ),
     "replication": _Measurement(
         replication.measure, "topics with three copies, beside Kafka's", in_all=False

@@ -11,7 +11,7 @@ from typing import Any, Self
 from bench.peers.kafka import KafkaBroker, KafkaPlace
 from bench.support.processes import Program
 from bench.support.servers import HermesBroker, ZooKeeper, free_port
-from bench.support.usage import cpu_seconds
+from bench.support.usage import MEGABYTE, cpu_seconds, resident_bytes
 
 __all__ = ["Cluster", "HermesCluster", "KafkaCluster"]
 
@@ -40,7 +40,7 @@ class Cluster(ABC):
         """Start a broker."""
 
     @abstractmethod
-    def _log_dir(self, number: int) -> Path:
+    def log_dir(self, number: int) -> Path:
         """Where a broker's partitions lie."""
 
     @abstractmethod
@@ -78,29 +78,39 @@ class Cluster(ABC):
         broker = self._running[number] = self._start(number)
         self._started(broker)
 
-    def cpu_seconds(self) -> float:
-        """What its brokers have taken so far."""
-        return sum(cpu_seconds(each.pid) for each in self._running.values())
+    def cpu_seconds(self, but: int = 0) -> float:
+        """What its brokers, those that run and all but one, have taken so far."""
+        running = self._running.items()
+        return sum(cpu_seconds(each.pid) for number, each in running if number != but)
+
+    def resident_megabytes(self) -> list[float]:
+        """Of each broker that runs."""
+        return [resident_bytes(each.pid) / MEGABYTE for each in self._running.values()]
 
     def leader(self, topic: str) -> int:
         """Who leads the topic's only partition; -1 for nobody."""
-        found: int = self._partition(topic).leader
+        found: int = self.partition(topic).leader
         return found
 
     def least_stored_bytes(self, topic: str) -> int:
         """How large the smallest copy of the topic's only partition is."""
-        return min(
-            sum(
-                each.stat().st_size for each in (self._log_dir(number) / f"{topic}-0").glob("*.log")
-            )
-            for number in self._numbers
-        )
+        return min(self.stored_bytes(number, topic) for number in self._numbers)
+
+    def stored_bytes(self, number: int, topic: str) -> int:
+        """How large a broker's copy of the topic's only partition is."""
+        segments = (self.log_dir(number) / f"{topic}-0").glob("*.log")
+        return sum(each.stat().st_size for each in segments)
+
+    def partitions(self) -> list[Any]:
+        """What is said of all partitions of all topics."""
+        topics = self._admin.list_topics(timeout=60).topics.values()
+        return [each for topic in topics for each in topic.partitions.values()]
 
     def wait_until_in_sync(self, topic: str) -> None:
         """Wait until each broker has all of the topic's only partition."""
 
         def is_in_sync() -> bool:
-            partition = self._partition(topic)
+            partition = self.partition(topic)
             return partition.leader != -1 and len(partition.isrs) == len(self._numbers)
 
         self.wait_until(is_in_sync, f"{topic} isn't in sync")
@@ -113,7 +123,8 @@ class Cluster(ABC):
                 raise TimeoutError(otherwise)
             time.sleep(0.05)
 
-    def _partition(self, topic: str) -> Any:
+    def partition(self, topic: str) -> Any:
+        """What is said of the topic's only partition."""
         return self._admin.list_topics(topic, timeout=60).topics[topic].partitions[0]
 
     def _is_whole(self) -> bool:
@@ -140,11 +151,16 @@ class HermesCluster(Cluster):
             **self._settings,
         )
 
-    def _log_dir(self, number: int) -> Path:
+    def log_dir(self, number: int) -> Path:
+        """See `Cluster`."""
         return self._directory / f"hermes-{number}" / "logs"
 
     def _started(self, broker: Any) -> None:
         """It was, when it was made."""
+
+    def coordination_writes(self) -> int:
+        """How many changes coordination has made so far."""
+        return self._zookeeper.writes()
 
 
 class KafkaCluster(Cluster):
@@ -158,7 +174,8 @@ class KafkaCluster(Cluster):
     def _start(self, number: int) -> Program:
         return KafkaBroker(self._directory / f"kafka-{number}", self._places, number)
 
-    def _log_dir(self, number: int) -> Path:
+    def log_dir(self, number: int) -> Path:
+        """See `Cluster`."""
         return self._directory / f"kafka-{number}" / "data"
 
     def _started(self, broker: Any) -> None:

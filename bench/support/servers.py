@@ -134,13 +134,21 @@ class ZooKeeper(Program):
         """Whether there is one to start."""
         return _ZOOKEEPER_JAR.exists() and shutil.which("java") is not None
 
+    def writes(self) -> int:
+        """How many changes it has made so far, ends of sessions among them."""
+        line = next(each for each in self._asked().splitlines() if each.startswith("Zxid: "))
+        return int(line.removeprefix("Zxid: "), 16)
+
     def _serves(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
-                connection.sendall(b"srvr")
-                return connection.recv(9) == b"Zookeeper"
+            return self._asked().startswith("Zookeeper")
         except OSError:
             return False
+
+    def _asked(self) -> str:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection:
+            connection.sendall(b"srvr")
+            return connection.makefile(encoding="ascii").read()
 
 
 class Baseline(Program):

@@ -35,6 +35,8 @@ class Settings:
     consumers: Annotated[int, "how many consumers wait"] = 2_000
     partitions: Annotated[int, "how many partitions the broker starts with"] = 2_000
     big_log_gigabytes: Annotated[float, "how large the large log is"] = 20.0
+    copied_gigabytes: Annotated[float, "what a wiped copy has to catch up with"] = 4.0
+    topics: Annotated[int, "how many topics lose a broker"] = 1_000
     figure_messages: Annotated[float, "per curve of the figures, in millions"] = 1.0
     peer_messages: Annotated[float, "the same for RabbitMQ and ActiveMQ, in millions"] = 0.1
     spark_messages: Annotated[float, "read by Spark per run, in millions"] = 5.0
