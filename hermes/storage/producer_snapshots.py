@@ -116,7 +116,7 @@ def decode_snapshot(data: bytes) -> dict[int, ProducerState]:
 def _offsets_under_way(states: Mapping[int, ProducerState], now_ms: int) -> int:
     """How far before a snapshot those batches may lie that producers may just have repeated."""
     # Kafka forgets them in a stop: a snapshot has the last batch only, and a producer that hasn't
-    # heard of five would be told that it is out of step.
+    # heard of ten would be told that it is out of step.
     messages = sum(
         REMEMBERED_BATCHES * max(each.batches[-1].offset_delta + 1, _BATCH_MESSAGES)
         for each in states.values()

@@ -2,7 +2,7 @@
 
 A producer numbers the messages that it sends to a partition; a batch says its producer's id and
 epoch, and its first message's number. Of each producer the log remembers the epoch and the last
-five batches, as many as a client may have under way at once:
+ten batches, as many as a client may have under way to two leaders:
 
     a batch that is among them     was stored before: it is answered with that place
     one that goes on from the last is appended
@@ -34,16 +34,18 @@ from hermes.errors import (
 from hermes.protocol.record_batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from hermes.protocol.transaction_markers import Marker
 
-#: How many batches of a producer are remembered: as many as Kafka's clients have under way.
-REMEMBERED_BATCHES: Final = 5
+#: How many batches of a producer are remembered: Kafka's clients have up to five under way to a
+#: leader that sleeps, and send more to the next one, by whose end none may be answered. Kafka
+#: remembers five: then the first one is out of step, and its producer sends all of them again.
+REMEMBERED_BATCHES: Final = 10
 
 #: After how long a producer is forgotten, as Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 
-#: Of how many producers a log knows at most, those of long ago are forgotten first: 8 to 21 MB.
+#: Of how many producers a log knows at most, those of long ago are forgotten first: 8 to 37 MB.
 MOST_PRODUCERS: Final = 20_000
 
-#: Of how many all logs of a broker know together, about: 80 to 210 MB.
+#: Of how many all logs of a broker know together, about: 80 to 370 MB.
 MOST_OF_ALL: Final = 200_000
 
 #: A log's states are captured after so many bytes: no more is read again after a crash.

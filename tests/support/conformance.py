@@ -39,6 +39,7 @@ DIFFERENCES = {
     ("not_produced", "half a header"): "corrupted in transit: clients retry",
     ("not_produced", "an unknown codec"): "Kafka fails internally and has no better error",
     ("not_produced", "far in the future"): "timestamps are up to the producers",
+    ("idempotent", "older than the last five"): "two leaders may have been sent five each",
     ("reconfigured", "no such operation"): "Kafka fails internally and has no better error",
     ("paged", "no name"): "Kafka fails internally and has no better error",
     ("others", "an empty transactional id"): "a transactional id is refused as it is",

@@ -15,7 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 from hermes.protocol.record_batches import BatchHeader
 from hermes.storage.producer_snapshots import decode_snapshot, encode_snapshot
-from hermes.storage.producer_states import EXPIRATION_MS, ProducerStates, unexpired
+from hermes.storage.producer_states import (
+    EXPIRATION_MS,
+    REMEMBERED_BATCHES,
+    ProducerStates,
+    unexpired,
+)
 
 MAX_VALUE = 2**31 - 1
 NO_PRODUCER_EPOCH = -1
@@ -71,7 +76,7 @@ class ProducerStateEntry:
             self.producer_epoch = epoch
 
     def add_batch_metadata(self, batch) -> None:
-        if len(self.batch_metadata) == 5:
+        if len(self.batch_metadata) == REMEMBERED_BATCHES:
             self.batch_metadata.pop(0)
         self.batch_metadata.append(batch)
 

@@ -138,7 +138,7 @@ def test_batches_that_a_producer_may_repeat_keep_their_places(tmp_path: Path) ->
         return encode_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
 
     assert log.producers is not None
-    for sequence in range(7):
+    for sequence in range(12):
         append_batch(log, send(sequence))
         log.producers.note([decode_header(send(sequence))], sequence)
     append_batch(log, sent([keyed(b"k", b"last")]))
@@ -147,8 +147,8 @@ def test_batches_that_a_producer_may_repeat_keep_their_places(tmp_path: Path) ->
     compact(log)
     headers = [header for header, _ in read_batches(log)]
     counts = [(each.base_offset, each.record_count) for each in headers]
-    assert counts == [*((offset, 0) for offset in range(2, 7)), (7, 1), (8, 1)]
-    assert (headers[-3].producer_id, headers[-3].base_sequence) == (7, 6)
+    assert counts == [*((offset, 0) for offset in range(2, 12)), (12, 1), (13, 1)]
+    assert (headers[-3].producer_id, headers[-3].base_sequence) == (7, 11)
     assert [each.value for each in read_records(log)] == [b"last", b"active"]
     log.close()
     for path in (tmp_path / "k-0").glob("*.log"):

@@ -113,13 +113,13 @@ def test_logs_share_what_a_broker_remembers(sizes, most, kept):
 
 
 def test_what_is_on_disk_is_known_with_all_that_came_before(states):
-    for number in range(6):
+    for number in range(11):
         states.note([batch(sequence=2 * number, count=2)], 2 * number)
 
-    on_disk = [states.has_flushed(batch(sequence=each, count=2), 10) for each in (0, 2, 8, 10)]
+    on_disk = [states.has_flushed(batch(sequence=each, count=2), 10) for each in (0, 2, 8, 20)]
 
     assert on_disk == [True, True, True, False]
-    assert not states.has_flushed(batch(sequence=0, count=2), 2), "it isn't among the last five"
+    assert not states.has_flushed(batch(sequence=0, count=2), 2), "it isn't among the last ten"
     assert states.has_flushed(batch(epoch=-1), 0), "it never comes again"
     assert not states.has_flushed(batch(epoch=1), 99)
     assert not states.has_flushed(batch(producer=8), 99)
