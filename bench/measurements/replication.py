@@ -1,8 +1,10 @@
-"""Topics with three copies on three brokers, beside Kafka 4 likewise, in turns on the same cores.
+"""Topics with three copies on three brokers, beside Kafka 4 and NATS likewise, in turns.
 
 Hermes has flushed a message on each in-sync broker when it acknowledges it; Kafka has it in their
 page caches, and on their disks only with `flush.messages=1`. Both keep their defaults otherwise;
 coordination is one ZooKeeper. 200-byte messages by confluent-kafka with its defaults, acks=all.
+NATS has what nobody has flushed for two minutes, or with `sync_interval: always` what all have;
+its client is nats.go, with 4,000 messages under way.
 """
 
 import statistics
@@ -16,6 +18,7 @@ from typing import Any
 
 from bench.measurements.kafka import end_to_end, produce, quantile
 from bench.peers.kafka import create_topics
+from bench.peers.nats import NatsCluster
 from bench.peers.system import NotInstalled
 from bench.support.clusters import Cluster, HermesCluster, KafkaCluster
 from bench.support.load import MESSAGE_BYTES, make_payloads
@@ -25,8 +28,11 @@ from bench.support.settings import Settings
 
 __all__ = ["measure"]
 
+Side = Cluster | NatsCluster
+
 _HERMES, _ALONE = "Hermes", "Hermes, one copy"
 _KAFKA, _FLUSHING = "Kafka", "Kafka, flush.messages=1"
+_NATS, _NATS_FLUSHING = "NATS", "NATS, sync_interval: always"
 _COPIES = 3
 _RATE = 100
 _WARM_UP_MESSAGES = 100
@@ -34,6 +40,7 @@ _DISTINCT_PAYLOADS = 1_000
 _PATIENCE_SECONDS = 120.0
 
 _OF_KAFKA, _OF_FLUSHING = 0.5, 1.5
+_OF_NATS = 0.3
 _TIMES_ONE_COPY = 3.2
 _TIMES_LATENCY = 2.0
 _P50_SECONDS, _P99_SECONDS = 1.0, 2.0
@@ -48,12 +55,18 @@ def measure(settings: Settings) -> list[Row]:
     missing: list[Row] = []
     with settings.workspace() as directory, ExitStack() as stack:
         hermes = stack.enter_context(HermesCluster(directory))
-        sides: dict[str, Cluster] = {_HERMES: hermes, _ALONE: hermes}
+        sides: dict[str, Side] = {_HERMES: hermes, _ALONE: hermes}
         try:
             kafka = stack.enter_context(KafkaCluster(directory))
             sides |= {_KAFKA: kafka, _FLUSHING: kafka}
         except NotInstalled as error:
             missing.append(skipped_row(_KAFKA, str(error)))
+        try:
+            for name, flushes in ((_NATS, False), (_NATS_FLUSHING, True)):
+                place = directory / f"nats-{flushes}"
+                sides[name] = stack.enter_context(NatsCluster(place, flushes))
+        except NotInstalled as error:
+            missing.append(skipped_row(_NATS, str(error)))
         rows = _throughput(sides, settings.rounds, int(settings.messages * 1e6))
         rows += _latencies(sides, int(settings.latency_seconds * _RATE))
         rows += _killed_leaders(sides, settings.rounds)
@@ -71,23 +84,26 @@ def _make_topic(name: str, cluster: Cluster, topic: str) -> None:
 # -- throughput ---------------------------------------------------------------------------------
 
 
-def _throughput(sides: dict[str, Cluster], rounds: int, count: int) -> list[Row]:
+def _throughput(sides: dict[str, Side], rounds: int, count: int) -> list[Row]:
     rates: defaultdict[str, list[float]] = defaultdict(list)
     taken: defaultdict[str, list[float]] = defaultdict(list)
     payloads = make_payloads(_DISTINCT_PAYLOADS)
     for number in range(rounds + 1):
         for name, cluster in sides.items():
             topic = f"bench-{number}-{list(sides).index(name)}"
-            _make_topic(name, cluster, topic)
-            before = cluster.cpu_seconds()
-            rate = produce(cluster.bootstrap, topic, payloads, count)
-            if name != _ALONE and cluster.least_stored_bytes(topic) < count * MESSAGE_BYTES:
-                raise RuntimeError(f"{name} has acknowledged what isn't in all copies")
+            if isinstance(cluster, NatsCluster):
+                before = cluster.cpu_seconds()
+                rate = cluster.produce(topic, count)
+            else:
+                _make_topic(name, cluster, topic)
+                before = cluster.cpu_seconds()
+                rate = _produce(name, cluster, topic, payloads, count)
             if number:  # the first one warms up
                 rates[name].append(rate)
                 taken[name].append((cluster.cpu_seconds() - before) * 1e6 / count)
-    what, targets = f"produce, acks=all, {_COPIES} copies", {_KAFKA: _OF_KAFKA}
-    targets[_FLUSHING] = _OF_FLUSHING
+    what = f"produce, acks=all, {_COPIES} copies"
+    targets = {_KAFKA: _OF_KAFKA, _NATS: _OF_NATS}
+    targets |= dict.fromkeys((_FLUSHING, _NATS_FLUSHING), _OF_FLUSHING)
     rows = [
         ratio_row(
             what,
@@ -115,23 +131,35 @@ def _throughput(sides: dict[str, Cluster], rounds: int, count: int) -> list[Row]
     return rows
 
 
+def _produce(name: str, cluster: Cluster, topic: str, payloads: list[bytes], count: int) -> float:
+    """Produce; how many messages a second."""
+    rate = produce(cluster.bootstrap, topic, payloads, count)
+    if name != _ALONE and cluster.least_stored_bytes(topic) < count * MESSAGE_BYTES:
+        raise RuntimeError(f"{name} has acknowledged what isn't in all copies")
+    return rate
+
+
 # -- latency ------------------------------------------------------------------------------------
 
 
-def _latencies(sides: dict[str, Cluster], count: int) -> list[Row]:
+def _latencies(sides: dict[str, Side], count: int) -> list[Row]:
     taken = {}
     for name, cluster in sides.items():
         for what, each in (("warm", _WARM_UP_MESSAGES), ("latency", count)):
             topic = f"{what}-{list(sides).index(name)}"
-            _make_topic(name, cluster, topic)
-            taken[name] = end_to_end(cluster.bootstrap, topic, each)
+            if isinstance(cluster, NatsCluster):
+                taken[name] = cluster.end_to_end(topic, each)
+            else:
+                _make_topic(name, cluster, topic)
+                taken[name] = end_to_end(cluster.bootstrap, topic, each)
     rows = []
     for label, share in (("p50", 0.5), ("p99", 0.99)):
         values = {name: quantile(each, share) for name, each in taken.items()}
         what = f"end to end at {_RATE}/s, linger.ms=0, {_COPIES} copies, {label}"
         below = {_ALONE: _TIMES_LATENCY * values[_ALONE]}
-        if label == "p99" and _FLUSHING in values:
-            below[_FLUSHING] = values[_FLUSHING]
+        if label == "p99":
+            flushing = (_FLUSHING, _NATS_FLUSHING)
+            below |= {name: values[name] for name in flushing if name in values}
         for name in values:
             if name in below:
                 bound = round(below[name], 2)
@@ -153,12 +181,15 @@ def _latencies(sides: dict[str, Cluster], count: int) -> list[Row]:
 # -- killed leaders -----------------------------------------------------------------------------
 
 
-def _killed_leaders(sides: dict[str, Cluster], kills: int) -> list[Row]:
+def _killed_leaders(sides: dict[str, Side], kills: int) -> list[Row]:
     gaps: dict[str, list[float]] = {}
     for name, cluster in sides.items():
+        topic = "killed"
+        if isinstance(cluster, NatsCluster):
+            gaps[name] = cluster.gaps(topic, kills)
+            continue
         if name not in (_HERMES, _KAFKA):
             continue
-        topic = "killed"
         _make_topic(name, cluster, topic)
         with _SteadyLoad(cluster.bootstrap, topic) as load:
             gaps[name] = [_kill_leader(cluster, topic, load) for _ in range(kills)]

@@ -119,21 +119,21 @@ def test_a_part_of_a_transaction_is_refused(path):
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_all_five_batches_are_known_after_a_start(path, clean):
+def test_all_ten_batches_are_known_after_a_start(path, clean):
     log = opened(path)
-    places = [send(log, 2 * number).base_offset for number in range(7)]
+    places = [send(log, 2 * number).base_offset for number in range(12)]
     log.flush()
     if clean:
         log.close()
 
     again = opened(path, clean=clean)
 
-    assert snapshots(path) == ([14] if clean else [])
-    for number in range(2, 7):
+    assert snapshots(path) == ([24] if clean else [])
+    for number in range(2, 12):
         assert send(again, 2 * number)[:3] == (places[number], NOW_MS, True)
     with pytest.raises(OutOfOrderSequenceError):
         send(again, 2)
-    assert send(again, 14).base_offset == 14
+    assert send(again, 24).base_offset == 24
 
 
 def test_a_small_last_batch_hides_no_larger_ones_after_a_stop(path):
