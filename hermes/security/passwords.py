@@ -79,6 +79,19 @@ def make_verifier(
     return Verifier(mechanism, iterations, made, stored_key, server_key)
 
 
+def salted_password(password: str, mechanism: str, iterations: int) -> tuple[bytes, bytes]:
+    """Salt a password (RFC 5802's SaltedPassword): a random salt, and what it comes to with that.
+
+    Raises ConfigError as `make_verifier`.
+    """
+    from scramp.utils import saslprep
+
+    salt = make_verifier(password, mechanism, LEAST_ITERATIONS).salt
+    digest = "sha256" if mechanism == MECHANISMS[0] else "sha512"
+    prepared = saslprep(password).encode()
+    return salt, hashlib.pbkdf2_hmac(digest, prepared, salt, iterations)
+
+
 def verifier_of_salted(mechanism: str, iterations: int, salt: bytes, salted: bytes) -> Verifier:
     """Make the verifier of what a password was salted to (RFC 5802's SaltedPassword)."""
     digest = "sha256" if mechanism == MECHANISMS[0] else "sha512"

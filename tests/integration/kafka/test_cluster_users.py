@@ -1,5 +1,6 @@
 """Users and rules of a cluster: the same on all brokers, at once, and through what goes away."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from broker_bench import log_lines
+from click.testing import CliRunner
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
@@ -25,6 +27,7 @@ from planted_secrets import planted
 from zookeeper_process import ZooKeeperProcess
 
 from hermes import FetchRequest, NotAuthenticatedError, NotAuthorizedError, SimpleConsumer
+from hermes.cli import program
 from hermes.coordination.kafka_topics import KAFKA_USERS
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationNotAuthorizedError, UnknownTopicError
@@ -301,3 +304,39 @@ def test_a_cluster_that_lost_its_users_gets_those_of_a_broker(brokers: Brokers) 
     eventually(lambda: _as_brokers(connect, lambda s: s.get(KAFKA_USERS)) is not None, "it is back")
     set_password(one, BOB, SECOND)
     eventually(lambda: gets_in(one, BOB, SECOND), "it can be changed")
+
+
+def test_the_command_changes_the_users_of_all_brokers(embedded: Brokers, tmp_path: Path) -> None:
+    first, second = embedded.start(0), embedded.start(1)
+    secret = tmp_path / "a password"
+    secret.touch(mode=0o600)
+    secret.write_text(FIRST, encoding="utf-8")
+    own = tmp_path / "root's"
+    own.touch(mode=0o600)
+    own.write_text(PASSWORDS[ROOT], encoding="utf-8")
+    runner = CliRunner()
+
+    def run(*arguments: str, by: RunningBroker = first) -> Any:
+        where = ["--kafka", by.bootstrap_servers, "--user", ROOT, "--own-password-file", str(own)]
+        return runner.invoke(program, ["users", *arguments, *where])
+
+    def listed(by: RunningBroker) -> dict[str, str | None]:
+        ran = run("list", "--json", "--file", str(embedded.users_file(0)), by=by)
+        rows = [json.loads(line) for line in ran.stdout.splitlines()]
+        return {each["name"]: each["from"] for each in rows}
+
+    of_files = {ROOT: "file", BROKERS: "file"}
+    assert listed(first) == of_files
+    added = run("add", BOB, "--password-file", str(secret))
+    assert (added.stdout, added.exit_code) == ("added bob\n", 0)
+    eventually(lambda: listed(second) == {**of_files, BOB: "cluster"})
+    eventually(lambda: admin(second, BOB, FIRST).list_topics(timeout=SECONDS) is not None)
+    assert "there is a user 'bob' already" in run("add", BOB, "--password-file", str(secret)).stderr
+    secret.write_text(SECOND, encoding="utf-8")
+    changed = run("passwd", BOB, "--password-file", str(secret), by=second)
+    assert changed.stdout == "changed bob\n"
+    eventually(lambda: admin(first, BOB, SECOND).list_topics(timeout=SECONDS) is not None)
+    assert "change it there" in run("passwd", ROOT, "--password-file", str(secret)).stderr
+    assert run("remove", BOB).stdout == "removed bob\n"
+    eventually(lambda: listed(second) == of_files)
+    assert "there is no user 'bob'" in run("remove", BOB).stderr
