@@ -34,6 +34,10 @@ _ACL = {
 _ACL_FILTER = {**ANY_ACL, "resource_name_filter": "a-000000", "pattern_type_filter": 2}
 
 
+_CONFIG = {"name": "retention.ms", "value": "1000"}
+_ONE = {**_CONFIG, "config_operation": 0}
+
+
 def prepare_kafka(port: int) -> None:
     """Make what the requests are about."""
     with KafkaAsker("127.0.0.1", port) as asker:
@@ -87,6 +91,19 @@ def kafka_kinds() -> list[Kind]:
         Kind("60,000 commits", _committing()),
         Kind("60,000 descriptions of settings", _describing()),
         Kind("40,000 topics created", _creating()),
+        Kind("60,000 topics deleted", _deleting_topics()),
+        Kind("20,000 topics grown", _growing()),
+        Kind("settings of 20,000", _setting("AlterConfigs", 2, _CONFIG)),
+        Kind("settings of 20,000, one by one", _setting("IncrementalAlterConfigs", 1, _ONE)),
+        Kind("60,000 records deleted", _deleting_records()),
+        Kind("60,000 offsets deleted", _deleting_offsets()),
+        Kind("2,000 consumer groups", _consumer_groups(2000), 2000),
+        Kind("60,000 consumer groups told", _consumer_groups_told()),
+        Kind("60,000 shares of a group", _sharing()),
+        Kind("60,000 members leave", _leaving()),
+        Kind("heartbeats, 5,000 times", _heartbeat() * 5000, 5000),
+        Kind("transactions listed, 1,000 times", _request("ListTransactions", 0) * 1000, 1000),
+        Kind("the cluster, 1,000 times", _request("DescribeCluster", 0) * 1000, 1000),
         Kind("20,000 ACLs made", _many("CreateAcls", 3, 20_000, "creations", _ACL)),
         Kind("20,000 filters of ACLs", _many("DeleteAcls", 3, 20_000, "filters", _ACL_FILTER)),
         Kind("ACLs described, 1,000 times", _request("DescribeAcls", 3, **ANY_ACL) * 1000, 1000),
@@ -136,8 +153,10 @@ def _repeated(encode: Callable[[int], bytes], count: int) -> bytes:
     return len(body).to_bytes(4) + body
 
 
-def _many(name: str, version: int, count: int, field: str, entry: Any = "000000") -> bytes:
-    return _repeated(lambda n: _request(name, version, **{field: [entry] * n}), count)
+def _many(
+    name: str, version: int, count: int, field: str, entry: Any = "000000", **more: Any
+) -> bytes:
+    return _repeated(lambda n: _request(name, version, **{field: [entry] * n}, **more), count)
 
 
 def _partitions(name: str, version: int, entry: dict[str, Any], **more: Any) -> bytes:
@@ -167,7 +186,9 @@ def _session(count: int) -> bytes:
     named = {"topic": "no000000", "partitions": [entry]}
 
     def encode(count: int) -> bytes:
-        return _request("Fetch", 11, max_wait=0, session_epoch=0, topics=[named] * count)
+        return _request(
+            "Fetch", 11, max_wait=0, min_bytes=0, session_epoch=0, topics=[named] * count
+        )
 
     return _repeated(encode, count)
 
@@ -175,7 +196,8 @@ def _session(count: int) -> bytes:
 def _forgetting() -> bytes:
     def encode(count: int) -> bytes:
         named = {"topic": _WIDE, "partitions": [1] * count}
-        return _request("Fetch", 11, max_wait=0, topics=[], forgotten_topics_data=[named])
+        more = {"topics": [], "forgotten_topics_data": [named]}
+        return _request("Fetch", 11, max_wait=0, min_bytes=0, **more)
 
     return _repeated(encode, 60_000)
 
@@ -282,6 +304,63 @@ def _listed_moves() -> bytes:
 def _pages() -> bytes:
     named = {"name": "000000"}
     return _many("DescribeTopicPartitions", 0, 60_000, "topics", named)
+
+
+def _deleting_topics() -> bytes:
+    return _many("DeleteTopics", 5, 60_000, "topic_names", timeout=1000)
+
+
+def _growing() -> bytes:
+    grown = {"name": "no000000", "count": 5, "assignments": None}
+    more = {"timeout": 1000, "validate_only": False}
+    return _many("CreatePartitions", 3, 20_000, "topics", grown, **more)
+
+
+def _setting(name: str, version: int, config: dict[str, Any]) -> bytes:
+    altered = {"resource_type": 2, "resource_name": "no000000", "configs": [config]}
+    return _many(name, version, 20_000, "resources", altered, validate_only=False)
+
+
+def _sharing() -> bytes:
+    share = {"member_id": "000000", "assignment": b"x"}
+    who = {"group_id": _GROUP, "generation_id": 1, "member_id": "nobody"}
+    return _many("SyncGroup", 3, 60_000, "assignments", share, group_instance_id=None, **who)
+
+
+def _leaving() -> bytes:
+    left = {"member_id": "000000", "group_instance_id": None}
+    return _many("LeaveGroup", 5, 60_000, "members", left, group_id=_GROUP)
+
+
+def _consumer_groups_told() -> bytes:
+    more = {"include_authorized_operations": False}
+    return _many("ConsumerGroupDescribe", 0, 60_000, "group_ids", **more)
+
+
+def _deleting_records() -> bytes:
+    return _partitions("DeleteRecords", 2, {"partition_index": 1, "offset": 0}, timeout=1000)
+
+
+def _deleting_offsets() -> bytes:
+    return _partitions("OffsetDelete", 0, {"partition_index": 1}, group_id=_GROUP)
+
+
+def _heartbeat() -> bytes:
+    return _request("Heartbeat", 3, group_id=_GROUP, generation_id=1, member_id="nobody")
+
+
+def _consumer_groups(count: int) -> bytes:
+    frame = _request(
+        "ConsumerGroupHeartbeat",
+        0,
+        group_id="many000000",
+        member_id="",
+        member_epoch=0,
+        rebalance_timeout=300_000,
+        subscribed_topic_names=[_WIDE],
+        topic_partitions=[],
+    )
+    return b"".join(frame.replace(b"000000", b"%06d" % n, 1) for n in range(count))
 
 
 def _joins(count: int, group: str, client: bytes = b"c", size: int = 10) -> bytes:
