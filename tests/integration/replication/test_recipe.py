@@ -12,7 +12,9 @@ from replicated_cluster import ReplicatedCluster
 from server_process import DEADLINE_SECONDS
 from zookeeper_process import ZooKeeperEnsemble
 
-PAGE = Path(__file__).parents[3] / "docs" / "replication.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "replication.md"
+FILES = {"properties zookeeper": "zoo.cfg", "yaml test": "broker.yaml"}
 
 #: What differs from one machine to the next, and is another on loopback.
 _PLACES = {"broker_id", "log_dir", "listen", "kafka_listen", "zookeeper_connect", "allow_insecure"}
@@ -20,7 +22,10 @@ _PLACES |= {"coordination"}
 
 
 def block(words: str) -> str:
+    """A file of the example, which the page shows as well."""
     (found,) = re.findall(rf"```{words}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    file = ROOT / "examples" / "three-machines" / FILES[words]
+    assert file.read_text(encoding="utf-8") == found
     return str(found)
 
 
