@@ -2,9 +2,9 @@
 
     python produce.py KAFKA HERMES ORDERS PLACE
 
-What an application adds for the audit are the three lines with `audited`. PLACE is a file with how
-many orders are sent for certain. Who is killed begins again there, and sends some of them twice: to
-the audit these are other messages, and load.py keeps one of each.
+What an application adds for the audit are the lines with `audited` and `stamped`. PLACE is a file
+with how many orders are sent for certain. Who is killed begins again there, and may send the next
+ones twice: to the audit, and to everybody else, these are other messages.
 """
 
 import sys

@@ -182,9 +182,9 @@ def run(folder: Path, kafka: str, orders: int, stack: ExitStack) -> bool:
     wait_for(lambda: int(place.read_text()) == orders, parts)
     wait_for(lambda: len(in_spark(target)) >= in_kafka(kafka), parts)
     report = wait_for(lambda: audited(hermes), parts)
-    different = len(set(in_spark(target)))
-    print(f"Kafka has {in_kafka(kafka)} messages; Spark has {different} of {orders} orders")
-    return is_proved(report, in_kafka(kafka)) and different == orders
+    sent, there = in_kafka(kafka), in_spark(target)
+    print(f"Kafka has {sent} messages, Spark has {len(there)}, of {len(set(there))} orders")
+    return is_proved(report, sent) and len(there) == sent and len(set(there)) == orders
 
 
 def main() -> int:
