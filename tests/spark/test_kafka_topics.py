@@ -156,3 +156,28 @@ def test_loads_take_keys_and_headers_into_delta_tables(
     (row,) = rows.where("headers IS NOT NULL").collect()
     assert [(each.key, bytes(each.value)) for each in row.headers] == [("h", b"1")]
     assert verify(tmp_path).problems == []
+
+
+def test_a_load_that_the_connector_can_not_read_says_why(
+    spark: "SparkSession",
+    broker: RunningBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is read in Python: nothing listens at the address that the connector would have."""
+    caplog.set_level("INFO", "hermes.spark.load")
+    options = {
+        "hermes.bootstrap.servers": f"{broker.host}:{broker.port}",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+    }
+    with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as producer:
+        producer.send("connected", b"of 0.7")
+        producer.send("loaded", b"a record")
+    for topics, more, why in (
+        ("loaded", {}, "its jar isn't there"),
+        ("connected,loaded", {}, "topic 'connected' is of 0.7's format"),
+        ("loaded", {"failOnDataLoss": "false"}, "it can't skip what is damaged"),
+    ):
+        given = {**options, "subscribe": topics, **more}
+        assert load(spark, tmp_path / why, given, sink="parquet").messages > 0
+        assert why in caplog.text
