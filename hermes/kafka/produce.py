@@ -101,6 +101,7 @@ _SENT_AGAIN: Final = frozenset(
         Code.NOT_LEADER_OR_FOLLOWER,
         Code.REQUEST_TIMED_OUT,
         Code.KAFKA_STORAGE_ERROR,
+        Code.NOT_ENOUGH_REPLICAS,
         Code.UNKNOWN_TOPIC_ID,
         MAY_BE_STORED,
     }

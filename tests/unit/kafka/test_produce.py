@@ -17,8 +17,9 @@ from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import read_records
 from pipelining_producer import decode_codes, encode_produce
 from storage_fakes import UnsyncedFiles
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
+from hermes.errors import TooFewReplicasError
 from hermes.kafka import dispatching
 from hermes.kafka.apis import APIS
 from hermes.protocol import Acks, ProduceRequest
@@ -570,6 +571,41 @@ def test_what_came_too_early_for_its_topic_goes_first(tmp_path: Path) -> None:
 
     assert pipeline.codes() == [0, 0]
     pipeline.bench.close()
+
+
+class FewReplicas:
+    """Leads a partition, for which too few replicas are in sync at first."""
+
+    epoch = 1
+    is_end_known = True
+    are_enough = False
+
+    def check(self) -> None:
+        pass
+
+    check_append = appended = check
+
+    def check_enough(self) -> None:
+        if not self.are_enough:
+            raise TooFewReplicasError("one replica is in sync")
+
+    def when_confirmed(self) -> "Deferred[bool]":
+        return succeed(True)
+
+
+def test_what_too_few_replicas_were_in_sync_for_goes_first(pipeline: Pipeline) -> None:
+    log, leadership = log_of(pipeline.bench), FewReplicas()
+    pipeline.bench.shared.partitions.of(log).leadership = leadership  # type: ignore[assignment]
+    pipeline.send(0)
+    leadership.are_enough = True
+    pipeline.send(1)
+    assert pipeline.codes() == [19, 56]
+
+    pipeline.send(0)
+    pipeline.send(1)
+
+    assert pipeline.codes() == [0, 0]
+    assert pipeline.values() == [b"0", b"1"]
 
 
 def test_what_was_acknowledged_meanwhile_is_not_awaited(pipeline: Pipeline) -> None:
