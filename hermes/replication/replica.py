@@ -270,9 +270,14 @@ class Replica:
         return self.role is Role.LEADING and self._hand_over is None and not self._wants_out
 
     @property
+    def is_changing(self) -> bool:
+        """Whether a change's outcome is awaited: there is no other one before that."""
+        return self._changing is not None
+
+    @property
     def is_candidate(self) -> bool:
         """Whether its turn to lead comes as time goes by: call `due` often."""
-        is_waiting = self._changing is None and self._electing.is_waiting
+        is_waiting = not self.is_changing and self._electing.is_waiting
         return self.role is Role.FOLLOWING and is_waiting
 
     # -- what is to be done -----------------------------------------------------------------------

@@ -129,8 +129,11 @@ class Peers:
     def _suspect(self, broker_id: int) -> None:
         """Its address refuses connections: whoever follows it may have to lead."""
         for copy in self._copies():
-            state = copy.replica.state
-            if state is not None and state.leader == broker_id:
+            replica = copy.replica
+            if replica.state is None or replica.state.leader != broker_id:
+                continue
+            # Who waits for its turn is looked at anyway; there may be thousands.
+            if not (replica.is_changing or replica.is_candidate):
                 copy.turn()
 
     def _refused(self, broker_id: int, why: str) -> None:
@@ -180,7 +183,9 @@ class Peers:
             self.refusals.refused(broker_id, self._timers.now())
             for copy in list(self._copies()):
                 leading = copy.replica.leading
-                if leading is not None and broker_id in leading.largest_isr:
+                if leading is None or copy.replica.is_changing:
+                    continue
+                if broker_id in leading.largest_isr:
                     copy.turn()
 
     def stop(self) -> "list[Deferred[Any]]":

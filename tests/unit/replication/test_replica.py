@@ -233,6 +233,16 @@ def test_a_leader_whose_log_is_damaged_hands_over_first() -> None:
     assert played.replica.is_given_up
 
 
+def test_who_asks_to_lead_need_not_be_looked_at_before_that_is_known() -> None:
+    played = Played(replace(FOLLOWED, replicas=(1, 2)))
+    played.learn(played.state, {1: 11})
+    change = played.only(Change)
+    assert (change.what, change.of) == ("lead", played.state)
+    assert (played.replica.is_changing, played.replica.is_candidate) == (True, False)
+    played.replica.change_ended(played.state, played.version, is_done=False)
+    assert (played.replica.is_changing, played.replica.is_candidate) == (False, True)
+
+
 def test_a_leader_that_can_append_no_more_hands_over_and_stays_in_sync() -> None:
     played = Played(LED)
     played.due()
