@@ -48,6 +48,10 @@ class Watcher:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # what was seen can't be out of range
                 "reconnect.backoff.max.ms": 500,
+                # Else it asks where epochs end, and librdkafka waits for itself for ever then: the
+                # main thread for what `assign` holds, which waits for the main thread.
+                "api.version.request": False,
+                "broker.version.fallback": "1.0.0",
                 "log_level": 0,
             }
         )
