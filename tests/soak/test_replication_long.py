@@ -45,7 +45,7 @@ def test_whatever_befalls_them(
             for name in rounds:
                 load.go_on(random.randrange(50, 300))
                 # A disk that is lost must not be the last one that has everything.
-                if name in ("wipe", "fail disk") or random.random() < 0.8:
+                if name in ("wipe", "fail disk", "full disk") or random.random() < 0.8:
                     load.wait_until_in_sync()
                 told.append(f"{datetime.now(UTC):%H:%M:%S} {name}\n")
                 FAULTS[name][0](cluster, load, random)

@@ -6,7 +6,7 @@ from random import Random
 from kafka_loads import PARTITIONS, TOPIC
 from lost_power import MODES
 from replicated_cluster import Cut, ReplicatedCluster
-from replicated_disks import FailingBroker
+from replicated_disks import FailingBroker, empty_disk, fill_disk
 from replicated_rounds import ReplicatedLoad
 
 __all__ = ["FAULTS", "Fault"]
@@ -132,6 +132,20 @@ def fail_disk(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) 
         cluster.start(number)
 
 
+def fill(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+    """A broker has no room for a while: those that have lead."""
+    number = random.choice(sorted(cluster.brokers))
+    fill_disk(cluster.brokers[number])
+    try:
+        cluster.wait_until(
+            lambda: all(number not in each.in_sync for each in cluster.copies(TOPIC).values()),
+            "who has no room stays in sync",
+        )
+        load.go_on(random.randrange(1, 200))
+    finally:
+        empty_disk(cluster.brokers[number])
+
+
 #: By name, each with how often it happens in a usual run.
 FAULTS: Mapping[str, tuple[Fault, int]] = {
     "kill leader": (kill_leader, 20),
@@ -143,4 +157,5 @@ FAULTS: Mapping[str, tuple[Fault, int]] = {
     "wipe": (wipe, 1),
     "lose power": (lose_power, 2),
     "fail disk": (fail_disk, 1),
+    "full disk": (fill, 1),
 }
