@@ -53,6 +53,12 @@ DEBUGGING_CONSUMER: Final = -2
 #: The isolation level of who wants only what was committed of transactions.
 READ_COMMITTED: Final = 1
 
+#: Why who asks for a transaction is refused.
+NO_TRANSACTIONS: Final = (
+    "Hermes has no transactions: leave transactional.id out (in Kafka Streams, set "
+    "processing.guarantee to at_least_once)"
+)
+
 _ALL: Final = (
     # Announced from 0, though served from 3, as Kafka 4 does: older librdkafka would not compress.
     Api(PRODUCE, "Produce", 3, 13, "hermes.kafka.produce:produce", is_raw=True, announced=0),

@@ -6,6 +6,7 @@ which every client gives up at once, and which Java's and librdkafka show with t
 
 from typing import Any, Final
 
+from hermes.kafka.apis import NO_TRANSACTIONS
 from hermes.kafka.dispatching import ENTRIES_AT_A_TIME, LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import Operation, Resource
@@ -15,11 +16,6 @@ _TRANSACTION: Final = 1
 
 #: The first version with several keys.
 _BATCHED: Final = 4
-
-_NO_TRANSACTIONS: Final = (
-    "Hermes has no transactions: leave transactional.id out (in Kafka Streams, set "
-    "processing.guarantee to at_least_once)"
-)
 
 
 async def find_coordinator(request: Any, call: Call) -> Any:
@@ -38,7 +34,7 @@ async def find_coordinator(request: Any, call: Call) -> Any:
 def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
     code, text = Code.NONE, no_error
     if kind == _TRANSACTION:
-        code, text = Code.CLUSTER_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+        code, text = Code.CLUSTER_AUTHORIZATION_FAILED, NO_TRANSACTIONS
         call.server.shared.lines.warn(
             "transactions", "{client} wants a transaction: {text}", client=call.client, text=text
         )

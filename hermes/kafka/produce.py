@@ -47,6 +47,7 @@ from hermes.errors import (
     RemoteProtocolError,
     UnknownTopicError,
 )
+from hermes.kafka.apis import NO_TRANSACTIONS
 from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
@@ -110,6 +111,9 @@ _SENT_AGAIN: Final = frozenset(
 _DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SERVER_ERROR)
 
 _NONE, _ALL = 0, -1
+
+#: Why nothing of a request is appended, in words.
+_WHY: Final = {Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_TRANSACTIONS}
 
 # Looked up for each request, which takes long of enumerations.
 _FINE: Final = Code.NONE
@@ -506,7 +510,7 @@ class _Run:
             await settled(cooperatively(scheduler, entries, self._append))
         else:
             for each in entries:
-                each.code = refusal
+                each.code, each.message = refusal, _WHY.get(refusal)
         call.let_pass()
         if request.acks == _NONE:
             _close_if_refused(entries)
@@ -558,6 +562,12 @@ class _Run:
     async def _translate(self, entry: Entry) -> None:
         config = self._shared.config
         try:
+            if any(each.is_transactional for each in entry.headers):
+                raise KafkaError(
+                    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                    "the topic has the format of Kafka 0.7, which has no transactions: send to one "
+                    "with `format: kafka`",
+                )
             if config.kafka_to_0_7 != "translate":
                 raise KafkaError(
                     Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,

@@ -9,6 +9,7 @@ import pytest
 from kafka_bench import KafkaBench
 from kafka_logs import append_values
 from session_consumer import SessionConsumer
+from transacted_logs import Writer
 
 from hermes.config import parse_broker_config
 from hermes.kafka.fetch import Fetched
@@ -129,6 +130,30 @@ def test_a_high_watermark_is_told_though_nothing_is_read(bench: KafkaBench) -> N
     bench.flusher._tell_committed(log_of(bench))
     assert consumer.told({}) == [(0, 0, 2, 0)]
     assert consumer.told({}) == []
+
+
+def test_who_wants_what_was_committed_is_woken_by_the_marker(bench: KafkaBench) -> None:
+    consumer, writer = begun(bench, 2), Writer(log_of(bench))
+
+    def flush() -> None:
+        writer.log.flush()
+        bench.flusher._tell_committed(writer.log)
+
+    writer.send(7)
+    flush()
+    assert [each[:3] for each in consumer.told({}, isolation_level=1)] == [(0, 0, 1)]
+    read_before = bench.shared.metrics.fetches
+    for _ in range(3):
+        assert consumer.told({}, isolation_level=1) == []
+    assert bench.shared.metrics.fetches == read_before, "nothing can be new of it"
+    consumer.send({}, wait_ms=10_000, isolation_level=1)
+    assert consumer.is_waiting
+    writer.end(7, commit=True)
+    flush()
+    bench.turns(consumer.transport)
+    ((found,),) = [topic.partitions for topic in consumer.receive().responses]
+    assert (found.partition_index, found.last_stable_offset) == (0, 2)
+    assert found.records
 
 
 def test_records_that_are_deleted_are_told(bench: KafkaBench) -> None:

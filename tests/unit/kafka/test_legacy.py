@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_bench import KafkaBench, messages
+from transacted_logs import transactional
 
 from hermes.protocol import Codec, encode_message_set
 from hermes.protocol.record_batches import BatchHeader, decode_header
@@ -230,9 +231,11 @@ def _list_offsets(bench: KafkaBench, time_ms: int) -> tuple[int, int]:
 # -- in -----------------------------------------------------------------------------------------
 
 
-def _produce(bench: KafkaBench, *records: Record) -> Any:
+def _produce(bench: KafkaBench, *records: Record, in_transaction: bool = False) -> Any:
     kinds = messages("Produce", 9, "request")
-    partition = kinds.PartitionProduceData(index=0, records=encode_batch(records))
+    batch = encode_batch(records)
+    batch = transactional(batch) if in_transaction else batch
+    partition = kinds.PartitionProduceData(index=0, records=batch)
     topic = kinds.TopicProduceData(name="old", partition_data=(partition,))
     answer = bench.ask(
         "Produce", 9, transactional_id=None, acks=-1, timeout=_ms(30_000), topic_data=(topic,)
@@ -245,6 +248,12 @@ def test_values_alone_become_messages_of_0_7(bench: KafkaBench) -> None:
     assert (answer.error_code, answer.base_offset) == (0, 0)
     _, records = read(bench, 0)
     assert [each.value for each in records] == [b"one", b"two"]
+
+
+def test_a_transaction_has_no_room_in_0_7(bench: KafkaBench) -> None:
+    answer = _produce(bench, Record(0, 5, None, b"one"), in_transaction=True)
+    assert answer.error_code == 43
+    assert "format of Kafka 0.7, which has no transactions" in answer.error_message
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,12 @@ def test_what_is_not_there_is_an_error_of_its_partition(
     assert produce(bench, fields.get("version", 9), BATCH, **others).error_code == code
 
 
+def test_a_transaction_is_refused_with_the_reason(bench: KafkaBench) -> None:
+    refused = produce(bench, 9, BATCH, transactional_id="t")
+    assert refused.error_code == 53
+    assert refused.error_message.startswith("Hermes has no transactions: leave transactional.id")
+
+
 @pytest.mark.parametrize(
     ("code", "records"),
     [
