@@ -64,6 +64,12 @@ def secured(folder: Path) -> dict[str, Any]:
     }
 
 
+def in_sync(admin: AdminClient, topic: str) -> list[list[int]]:
+    """Which brokers have each partition."""
+    listed = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
+    return [each.isrs for each in listed.partitions.values()]
+
+
 def of_clients(broker: RunningKafka, is_secured: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
     if is_secured:
@@ -79,7 +85,8 @@ def cluster(
     is_secured = "secured" in request.param
     count = 3 if "three" in request.param else 1
     common = secured(tmp_path_factory.mktemp("secrets")) if is_secured else {}
-    common["group_initial_rebalance_delay"] = "0s"
+    # On a machine with much else to do a copy isn't soon out of sync.
+    common |= {"group_initial_rebalance_delay": "0s", "replica_lag_time": "60s"}
     embedded = {} if count == 1 else {"coordination": "embedded"}
     with ExitStack() as stack:
         first = stack.enter_context(running_kafka(settings={**common, **embedded}))
@@ -107,6 +114,8 @@ def prepared(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     for number in range(4):
         producer.produce(topic, f"value {number}", f"key {number}", partition=number % 2)
     assert producer.flush(PATIENCE_SECONDS) == 0
+    while not all(len(isr) == cluster.copies for isr in in_sync(admin, topic)):
+        pass  # a run that hangs is ended, and shows where
     gone = Consumer({**cluster.settings, "group.id": topic})
     ends = [TopicPartition(topic, number, 1) for number in range(2)]
     gone.commit(offsets=ends, asynchronous=False)
