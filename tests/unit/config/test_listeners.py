@@ -125,6 +125,14 @@ def test_passwords_as_they_are_go_by_tls_or_stay_on_the_machine() -> None:
         check_listeners("listen", [parsed], **others)
 
 
+def test_tokens_are_for_kafkas_clients() -> None:
+    parsed = LISTENER.parse({"endpoint": "tcp:9094", "authentication": "token", "tls": TLS})
+    others = {"allow_insecure": False, "knows_users": False}
+    check_listeners("kafka_listen", [parsed], **others)
+    with pytest.raises(ConfigError, match=r"is for listeners of kafka_listen \(SASL/OAUTHBEARER"):
+        check_listeners("listen", [parsed], **others)
+
+
 def test_a_mapping_needs_an_endpoint() -> None:
     with pytest.raises(ValueError, match="a listener needs an endpoint such as tcp:9093"):
         LISTENER.parse({"name": "outside"})
