@@ -131,7 +131,11 @@ class Following:
         return self._parted(answer, ends, epochs)
 
     def is_awaited(self, token: int) -> bool:
-        return self._doing is _Doing.FETCHING and token == self._token
+        return self.is_fetching and token == self._token
+
+    @property
+    def is_fetching(self) -> bool:
+        return self._doing is _Doing.FETCHING
 
     def _parted(self, answer: Diverging, ends: LogEnds, epochs: LogEpochs) -> Cut | Restart:
         """Where histories part: after the last epoch that both have, where it ends first."""

@@ -221,7 +221,7 @@ class Copies:
 
     def _sweep(self) -> None:
         swept = cooperatively(
-            self.shared.scheduler, list(self._copies.values()), lambda copy: copy.turn()
+            self.shared.scheduler, list(self._copies.values()), lambda copy: copy.look()
         )
         then(swept, lambda _: self._timers.once(_SWEEP_SECONDS, self._sweep))
         if self._life is None and self._state is not None:

@@ -119,6 +119,20 @@ class Copy:
 
     # -- what is due ------------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """Do what is due as time goes by."""
+        if not self._rests:
+            self.turn()
+
+    @property
+    def _rests(self) -> bool:
+        """Whether all is well, and the leader's answer is awaited: nothing is due before that."""
+        log, following = self._log, self.replica.following
+        if log is None or log.is_offline or log.damage or self._opening != log.openings:
+            return False
+        is_awaited = following is not None and following is self._followed and following.is_fetching
+        return is_awaited and not self.follower.is_full
+
     def turn(self) -> None:
         if self._is_turning:
             self._must_turn = True
