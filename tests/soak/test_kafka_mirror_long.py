@@ -25,7 +25,7 @@ def test_kills(tmp_path: Path, source: str, target: str) -> None:
     with ExitStack() as stack:
         run = KafkaMirrorKills(Clusters(tmp_path, stack), source, target, messages, kills, chosen)
         run.run()
-    report("kafka mirror kills", **known, lost=0, repeated=run.repeated, **run.deeds)
+    report("kafka mirror kills", **known, lost=0, repeated=run.repeated, killed=dict(run.deeds))
 
 
 def test_kills_of_leaders(
@@ -41,4 +41,4 @@ def test_kills_of_leaders(
         clusters = Clusters(tmp_path, stack)
         run = KafkaMirrorKills(clusters, "kafka", "copies", messages, kills, chosen, copies)
         run.run()
-    report("kafka mirror kills", **known, lost=0, repeated=run.repeated, **run.deeds)
+    report("kafka mirror kills", **known, lost=0, repeated=run.repeated, killed=dict(run.deeds))
