@@ -99,7 +99,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "timestamp_ms": "give the message as RecordData(value, timestamp_ms=...)",
     "topic": "topics are named where messages are sent, fetched, or streams created",
     "topics": "topics are named where messages are sent, fetched, or streams created",
-    "transactional_id": "there are no transactions",
+    "transactional_id": "Kafka's clients have them: docs/kafka.md",
 }
 
 

@@ -53,11 +53,12 @@ ROOMS = {
     "quoting replication security server storage",
     "groups": "coordination errors limited_log logs protocol storage",
     "v0_7": "_version cluster config coordination errors partition protocol quoting security "
-    "server storage",
+    "server storage transactions",
     "broker": "_version backoff cluster config coordination errors interfaces limited_log "
     "listening logs metrics partition protocol quoting reactors security server storage v0_7 web",
     "kafka": "broker cluster config coordination errors groups interfaces limited_log listening "
-    "logs metrics partition protocol quoting regex replication security server storage v0_7",
+    "logs metrics partition protocol quoting regex replication security server storage "
+    "transactions v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "

@@ -35,6 +35,7 @@ def command() -> None:
 @click.argument("operation", type=click.Choice([each.value for each in Operation]))
 @click.argument("topic", required=False)
 @click.option("--group", metavar="GROUP", help="Ask about a consumer group instead of a topic.")
+@click.option("--transactional-id", metavar="ID", help="Or about a transactional id.")
 @click.option(
     "--member-of",
     "user_groups",
@@ -57,24 +58,27 @@ def explain(
     operation: str,
     topic: str | None,
     group: str | None,
+    transactional_id: str | None,
     user_groups: tuple[str, ...],
     path: Path,
     as_json: bool,
 ) -> None:
     """Say whether PRINCIPAL may do OPERATION to TOPIC, and which rule of broker.yaml decides.
 
-    Without TOPIC and --group it is about the cluster. Reads the file, and the ACLs in its log_dir,
-    and asks no broker: a running one has read the file after `hermes config reload`. Examples:
-    hermes access explain alice produce clicks; hermes access explain alice group --group etl;
-    hermes access explain ops admin
+    With neither TOPIC nor --group nor --transactional-id it is about the cluster. Reads the file,
+    and the ACLs in its log_dir, and asks no broker: a running one has read the file after
+    `hermes config reload`. Examples: hermes access explain alice produce clicks;
+    hermes access explain alice group --group etl; hermes access explain ops admin
     """
-    if topic is not None and group is not None:
-        raise click.UsageError("give TOPIC or --group, not both")
+    if len([each for each in (topic, group, transactional_id) if each is not None]) > 1:
+        raise click.UsageError("give TOPIC, --group or --transactional-id, one of them")
     resource = CLUSTER
     if topic is not None:
         resource = Resource.topic(topic)
     elif group is not None:
         resource = Resource.group(group)
+    elif transactional_id is not None:
+        resource = Resource.transaction(transactional_id)
     wanted = Operation(operation)
     if wanted not in OPERATIONS_ON[resource.kind]:
         raise click.UsageError(

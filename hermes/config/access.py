@@ -8,7 +8,8 @@ from hermes.quoting import quoted
 from hermes.security import AccessRule, Operation
 
 _EXAMPLE: Final = "{principal: alice, operations: [produce], topic: clicks}"
-_KEYS: Final = ("principal", "operations", "topic", "group", "cluster", "allow")
+_NAMES: Final = ("topic", "group", "transactional_id")
+_KEYS: Final = ("principal", "operations", *_NAMES, "cluster", "allow")
 _ALL: Final = "all"
 
 
@@ -41,14 +42,13 @@ def _parse_rule(value: object) -> AccessRule:
     for key, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"expected true or false for {key}, got {quoted(flag)}")
-    names = {key: _parse_name(key, value[key]) for key in ("topic", "group") if key in value}
+    names = {key: _parse_name(key, value[key]) for key in _NAMES if key in value}
     return AccessRule(
         principal=_parse_name("principal", value["principal"]),
         operations=_parse_operations(value["operations"]),
         allow=flags["allow"],
         cluster=flags["cluster"],
-        topic=names.get("topic"),
-        group=names.get("group"),
+        **names,
     )
 
 

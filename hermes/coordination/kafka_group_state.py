@@ -15,6 +15,7 @@ from uuid import UUID
 from hermes.coordination.kafka_groups import (
     KAFKA_GROUPS,
     MEMBERS_NAME,
+    PENDING,
     group_node_path,
     group_of_node,
     parse_offset_name,
@@ -157,7 +158,11 @@ def _read_offsets(
     session: TreeSession, path: str, faults: list[InvalidNodeError]
 ) -> Iterator[tuple[Place, tuple[int, object]]]:
     places = {name: parse_offset_name(name) for name in session.children(path)}
-    found = [(name, place) for name, place in places.items() if place is not None]
+    found = [
+        (name, place)
+        for name, place in places.items()
+        if place is not None and not name.startswith(PENDING)
+    ]
     for first in range(0, len(found), _READ_AT_ONCE):
         some = found[first : first + _READ_AT_ONCE]
         nodes = session.get_all([f"{path}/{name}" for name, _ in some])

@@ -2,6 +2,8 @@
 
     /hermes/kafka/groups/<group>                      persistent   JSON: the group's record
     /hermes/kafka/groups/<group>/<topic>:<partition>  persistent   JSON: a committed offset
+    /hermes/kafka/groups/<group>/~<id>~<topic>:<partition>   the same: one that the transaction of
+                                                      the producer with this id will commit
     /hermes/kafka/groups/<group>/members              persistent   deflated JSON: its members
 
 In a group's node what a path can't have is written as in URLs, and so is a dot at the beginning;
@@ -17,6 +19,9 @@ KAFKA_GROUPS: Final = "/hermes/kafka/groups"
 
 #: The node with a group's members; those of offsets have a colon.
 MEMBERS_NAME: Final = "members"
+
+#: The nodes of offsets begin so that aren't committed yet.
+PENDING: Final = "~"
 
 _SAFE: Final = "".join(chr(each) for each in range(0x21, 0x7F) if chr(each) not in "%/")
 _EMPTY: Final = "%"

@@ -1,6 +1,6 @@
 """What is asked of the groups that a broker coordinates, whatever the version of the request."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -17,7 +17,13 @@ from hermes.groups.group import Group
 from hermes.groups.group_entry import GroupEntry
 from hermes.groups.local_groups import LocalGroups
 from hermes.groups.members import protocols_size
-from hermes.groups.offsets import Change, Committed, TopicPartition, offset_bytes
+from hermes.groups.offsets import (
+    Change,
+    Committed,
+    TopicPartition,
+    offset_bytes,
+    pending_place,
+)
 from hermes.groups.store_queue import Then
 from hermes.groups.values import (
     MEMBER_BYTES,
@@ -322,6 +328,85 @@ class GroupCoordinator:
             return True
         self.local.write_then(entry, Change(name, None, offsets), then, len(offsets))
         return True
+
+    async def commit_in_transaction(
+        self,
+        name: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        producer_id: int,
+        offsets: Mapping[TopicPartition, Committed],
+        join: Callable[[], Awaitable[Code]],
+    ) -> Code:
+        """Store offsets that a producer's transaction will commit, if the client may.
+
+        Args:
+            generation: as for `commit`; below 0, without a member: a producer that knows of none.
+            join: has the group be part of the transaction, or finds out that it is.
+        """
+        try:
+            entry = await self.local.find(name, make=generation < 0)
+        except KafkaError as error:
+            return _of_commit(error)
+        if entry is None:
+            return Code.ILLEGAL_GENERATION
+
+        def judge() -> Code:
+            if generation < 0 and not member_id:
+                return Code.NONE
+            group = entry.group
+            if isinstance(group, ConsumerGroup):
+                return group.commit(member_id, generation, offsets)
+            return group.commit(member_id, instance_id, generation, self._clock.seconds())
+
+        entry.busy += 1
+        try:
+            code, markers = judge(), entry.markers
+            if code is Code.NONE:
+                code = await join()
+            if code is not Code.NONE:
+                return code
+            if self.local.entries.get(name) is not entry:
+                return Code.NOT_COORDINATOR
+            if markers != entry.markers:  # the transaction may be the one that has ended
+                return Code.COORDINATOR_LOAD_IN_PROGRESS
+            self.local.check_memory(name, sum(offset_bytes(*each) for each in offsets.items()))
+            pending = {pending_place(producer_id, place): each for place, each in offsets.items()}
+            return await self.local.write(entry, Change(name, None, pending))
+        except KafkaError as error:
+            return _of_commit(error)
+        finally:
+            entry.busy -= 1
+            self.local.changed(entry)
+
+    async def end_transaction(self, name: str, producer_id: int, *, commits: bool) -> Code:
+        """Commit the offsets of a producer's transaction, or forget them; again does nothing."""
+        try:
+            entry = await self.local.find(name, make=False)
+            if entry is not None:
+                entry.markers += 1  # nothing more is stored of it from here on
+            entry = await self.local.find_verified(name)  # and what was to be has been then
+        except KafkaError as error:
+            return error.code
+        if entry is None:
+            return Code.NONE
+        found = entry.pending.get(producer_id, {})
+        if not found:
+            return Code.NONE
+        changes: dict[TopicPartition, Committed | None] = {}
+        for place, committed in found.items():
+            if commits:
+                changes[place] = committed
+            changes[pending_place(producer_id, place)] = None
+        return await self.local.write(entry, Change(name, None, changes))
+
+    def unstable(self, name: str) -> Collection[TopicPartition]:
+        """What transactions that haven't ended are about to commit of a group."""
+        entry = self.local.entries.get(name)
+        if entry is None or not entry.pending:
+            return ()
+        return {place for each in entry.pending.values() for place in each}
 
     async def fetch(
         self,

@@ -63,7 +63,7 @@ class OffsetExpiry:
         gone = set(_expired(entry, self._groups.now_ms(), retention_ms))
         self._groups.counts.expired += len(gone)
         gone |= entry.offsets.keys() - self.shown(entry).keys()
-        is_idle = group.state is State.EMPTY and not group.pending and not entry.busy
+        is_idle = group.state is State.EMPTY and not (group.pending or entry.busy or entry.pending)
         if is_idle and len(gone) == len(entry.offsets):
             await self._groups.delete(entry)
             return

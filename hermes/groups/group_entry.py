@@ -17,7 +17,14 @@ from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.consumer_membership import can_be_stored
 from hermes.groups.consumer_values import ConsumerMembership
 from hermes.groups.group import Group
-from hermes.groups.offsets import Change, Committed, GroupRecord, TopicPartition, offset_bytes
+from hermes.groups.offsets import (
+    Change,
+    Committed,
+    GroupRecord,
+    TopicPartition,
+    offset_bytes,
+    pending_at,
+)
 from hermes.groups.targets import Assignment
 from hermes.groups.values import MEMBER_BYTES, State
 from hermes.logs import ModuleLogger
@@ -43,6 +50,8 @@ class GroupEntry:
 
     Attributes:
         offsets: what it has committed, all of it on disk.
+        pending: what transactions will commit when they do, by their producers' ids; on disk, too.
+        markers: how many transactions have ended here.
         empty_ms: since when it has no members, in ms since 1970.
         busy: how many requests and writes are under way.
         revision: that of a consumer group as it is on disk.
@@ -52,6 +61,8 @@ class GroupEntry:
 
     group: Group | ConsumerGroup
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
+    pending: dict[int, dict[TopicPartition, Committed]] = field(default_factory=dict)
+    markers: int = 0
     empty_ms: int = 0
     is_stored: bool = False
     busy: int = 0
@@ -65,15 +76,23 @@ class GroupEntry:
     def apply(self, offsets: Mapping[TopicPartition, Committed | None]) -> bool:
         """Take over what is on disk; whether that weighs something else than before."""
         weight = self.offset_bytes
-        for partition, committed in offsets.items():
-            before = self.offsets.pop(partition, None)
+        for place, committed in offsets.items():
+            pending = pending_at(place)
+            if pending is None:
+                partition, kept = place, self.offsets
+            else:
+                producer_id, partition = pending
+                kept = self.pending.setdefault(producer_id, {})
+            before = kept.pop(partition, None)
             if committed is not None:
-                self.offsets[partition] = committed
+                kept[partition] = committed
                 if before is not None and len(before.metadata) == len(committed.metadata):
                     continue
                 self.offset_bytes += offset_bytes(partition, committed)
             if before is not None:
                 self.offset_bytes -= offset_bytes(partition, before)
+            if pending is not None and not kept:
+                del self.pending[pending[0]]
         return self.offset_bytes != weight
 
     @property

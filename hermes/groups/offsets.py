@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from hermes.coordination.kafka_groups import PENDING
 from hermes.errors import HermesError
 from hermes.groups.membership import AnyMembership
 
@@ -40,6 +41,22 @@ class Committed(NamedTuple):
     commit_ms: int
     expire_ms: int = -1
     topic_id: UUID | None = None
+
+
+def pending_place(producer_id: int, place: TopicPartition) -> TopicPartition:
+    """Where the offset is stored that a producer's transaction will commit, or not.
+
+    Beside the committed ones, in a topic of a name that no topic may have.
+    """
+    return TopicPartition(f"{PENDING}{producer_id}{PENDING}{place.topic}", place.partition)
+
+
+def pending_at(place: TopicPartition) -> tuple[int, TopicPartition] | None:
+    """Whose transaction an offset is part of, and of what; None for one that is committed."""
+    if not place.topic.startswith(PENDING):
+        return None
+    _, producer_id, topic = place.topic.split(PENDING, 2)
+    return int(producer_id), TopicPartition(topic, place.partition)
 
 
 class GroupRecord(NamedTuple):

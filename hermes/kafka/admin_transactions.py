@@ -1,4 +1,4 @@
-"""DescribeProducers; ListTransactions and DescribeTransactions, of which there are none."""
+"""DescribeProducers, ListTransactions, DescribeTransactions."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -7,19 +7,19 @@ from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
-from hermes.regex import JavaPattern
-from hermes.security import Operation
+from hermes.regex import JavaPattern, RegexTooCostlyError
+from hermes.security import Operation, Resource
+from hermes.transactions.state import State, Transaction, group_at
 
 #: An answer has no more producers than a log may know: each takes memory until it is sent.
 _MOST_PRODUCERS: Final = 20_000
 
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
 #: The states by which transactions can be looked for.
-_STATES: Final = frozenset(
-    {
-        *("Ongoing", "PrepareAbort", "PrepareCommit", "Empty"),
-        *("CompleteAbort", "CompleteCommit", "Dead", "PrepareEpochFence"),
-    }
-)
+_STATES: Final = frozenset({*(each.label for each in State), "PrepareEpochFence"})
+
+_NO_TRANSACTION: Final = Transaction(0, 0, 0, State.EMPTY, started_ms=0)
 
 
 async def describe_producers(request: Any, call: Call) -> Any:
@@ -73,39 +73,85 @@ def _producers(call: Call, topic: str, number: int) -> tuple[Any, ...]:
 
 
 async def list_transactions(request: Any, call: Call) -> Any:
-    code = Code.NONE
+    code, found, fits = Code.NONE, [], None
     pattern = getattr(request, "transactional_id_pattern", None)
     if pattern:
         try:
             if len(pattern) > LONGEST_REGEX:
                 raise ValueError(f"it has more than {LONGEST_REGEX} characters")
-            await call.server.look_up(JavaPattern, pattern)
+            fits = (await call.server.look_up(JavaPattern, pattern)).matches
         except ValueError:
             code = Code.INVALID_REGULAR_EXPRESSION
-    unknown = [each for each in dict.fromkeys(request.state_filters) if each not in _STATES]
-    call.is_large = len(unknown) > LARGE_ENTRIES
+    states, unknown = set(request.state_filters), []
+    if code is Code.NONE:
+        unknown = [each for each in dict.fromkeys(request.state_filters) if each not in _STATES]
+    ids = set(request.producer_id_filters)
+    longer_ms = getattr(request, "duration_filter", -1)
+    now_ms = call.server.shared.now_ms()
+    try:
+        every = [] if code is not Code.NONE else list(call.server.transactions.coordinator.all())
+        for number, (name, each) in enumerate(every):
+            await call.after_entry(number)
+            if (
+                (not states or each.state.label in states)
+                and (not ids or each.producer_id in ids)
+                and (longer_ms < 0 or (each.is_open and now_ms - each.started_ms >= longer_ms))
+                and call.may(Operation.DESCRIBE, Resource.transaction(name))
+                and (fits is None or fits(name))
+            ):
+                found.append(
+                    call.make.TransactionState(
+                        transactional_id=name,
+                        producer_id=each.producer_id,
+                        transaction_state=each.state.label,
+                    )
+                )
+    except RegexTooCostlyError:
+        code, found = Code.INVALID_REGULAR_EXPRESSION, []
+    except KafkaError as error:
+        code, found = error.code, []
+    call.is_large = len(found) + len(unknown) > LARGE_ENTRIES
     return call.make.ListTransactionsResponse(
-        error_code=code,
-        unknown_state_filters=tuple(unknown) if code is Code.NONE else (),
-        transaction_states=(),
+        error_code=code, unknown_state_filters=tuple(unknown), transaction_states=tuple(found)
     )
 
 
 async def describe_transactions(request: Any, call: Call) -> Any:
-    states = []
+    states, count = [], 0
     for number, name in enumerate(dict.fromkeys(request.transactional_ids)):
         await call.after_entry(number)
+        code, found = Code.NONE, _NO_TRANSACTION
+        if not call.permits(Operation.DESCRIBE, Resource.transaction(name)):
+            code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        else:
+            try:
+                found = await call.server.transactions.coordinator.describe(name)
+            except KafkaError as error:
+                code = error.code
+        topics = _shown_topics(found, call)
+        count += 1 + sum(len(each.partitions) for each in topics)
         states.append(
             call.make.TransactionState(
-                error_code=Code.TRANSACTIONAL_ID_NOT_FOUND,
+                error_code=code,
                 transactional_id=name,
-                transaction_state="",
-                transaction_timeout=timedelta(0),
-                transaction_start_time=datetime.fromtimestamp(0, UTC),
-                producer_id=0,
-                producer_epoch=0,
-                topics=(),
+                transaction_state=found.state.label if code is Code.NONE else "",
+                transaction_timeout=timedelta(milliseconds=found.timeout_ms),
+                transaction_start_time=_EPOCH + timedelta(milliseconds=found.started_ms),
+                producer_id=found.producer_id,
+                producer_epoch=found.epoch,
+                topics=topics,
             )
         )
-    call.is_large = len(states) > LARGE_ENTRIES
+    call.is_large = count > LARGE_ENTRIES
     return call.make.DescribeTransactionsResponse(transaction_states=tuple(states))
+
+
+def _shown_topics(found: Transaction, call: Call) -> tuple[Any, ...]:
+    by_topic: dict[str, list[int]] = {}
+    for name, partition in sorted(found.places):
+        if group_at((name, partition)) is not None or call.server.shows(call.client, name):
+            by_topic.setdefault(name, []).append(partition)
+    return tuple(
+        call.make.TopicData(topic=name, partitions=tuple(numbers))
+        for name, numbers in by_topic.items()
+    )

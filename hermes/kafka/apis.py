@@ -53,12 +53,6 @@ DEBUGGING_CONSUMER: Final = -2
 #: The isolation level of who wants only what was committed of transactions.
 READ_COMMITTED: Final = 1
 
-#: Why who asks for a transaction is refused.
-NO_TRANSACTIONS: Final = (
-    "Hermes has no transactions: leave transactional.id out (in Kafka Streams, set "
-    "processing.guarantee to at_least_once)"
-)
-
 _ALL: Final = (
     # Announced from 0, though served from 3, as Kafka 4 does: older librdkafka would not compress.
     Api(PRODUCE, "Produce", 3, 13, "hermes.kafka.produce:produce", is_raw=True, announced=0),
@@ -94,6 +88,11 @@ _ALL: Final = (
     Api(19, "CreateTopics", 2, 7, "hermes.kafka.admin_topics:create_topics"),
     Api(20, "DeleteTopics", 1, 6, "hermes.kafka.admin_topics:delete_topics"),
     Api(21, "DeleteRecords", 0, 2, "hermes.kafka.admin_records:delete_records"),
+    Api(24, "AddPartitionsToTxn", 0, 5, "hermes.kafka.transactions.requests:add_partitions"),
+    Api(25, "AddOffsetsToTxn", 0, 4, "hermes.kafka.transactions.requests:add_offsets"),
+    Api(26, "EndTxn", 0, 5, "hermes.kafka.transactions.requests:end_transaction"),
+    Api(27, "WriteTxnMarkers", 1, 2, "hermes.kafka.transactions.requests:write_markers"),
+    Api(28, "TxnOffsetCommit", 0, 5, "hermes.kafka.transactions.requests:commit_offsets"),
     Api(29, "DescribeAcls", 1, 3, "hermes.kafka.admin_acls:describe_acls"),
     Api(30, "CreateAcls", 1, 3, "hermes.kafka.admin_acls:create_acls"),
     Api(31, "DeleteAcls", 1, 3, "hermes.kafka.admin_acls:delete_acls"),

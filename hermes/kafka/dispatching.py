@@ -188,6 +188,7 @@ class KafkaServer:
         told_brokers: by version of Metadata the brokers, and what is told of them.
         produces, fetches: carry plain requests out; set before there are any.
         replicas: carries out those of brokers that copy partitions; None without a cluster.
+        transactions: coordinates them; set before there are any.
         in_thread: calls a function in a worker thread and returns its Deferred.
     """
 
@@ -215,6 +216,7 @@ class KafkaServer:
         self.produces: Any = None  # made of this
         self.fetches: Any = None
         self.replicas: Any = None
+        self.transactions: Any = None
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
         self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
         self._expanding = DeferredSemaphore(1)

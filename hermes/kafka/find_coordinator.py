@@ -1,12 +1,7 @@
-"""FindCoordinator: which broker a group's members turn to.
-
-There are no transactions: a client that looks for their coordinator is refused, with the error for
-which every client gives up at once, and which Java's and librdkafka show with the text beside it.
-"""
+"""FindCoordinator: which broker a group's members turn to, and a transactional producer."""
 
 from typing import Any, Final
 
-from hermes.kafka.apis import NO_TRANSACTIONS
 from hermes.kafka.dispatching import ENTRIES_AT_A_TIME, LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import Operation, Resource
@@ -24,29 +19,32 @@ async def find_coordinator(request: Any, call: Call) -> Any:
         call.is_large = len(request.coordinator_keys) > LARGE_ENTRIES
         found = []
         for number, key in enumerate(request.coordinator_keys):
-            found.append(call.make.Coordinator(key=key, **_find(kind, key, call, "")))
+            found.append(call.make.Coordinator(key=key, **await _find(kind, key, call, "")))
             if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
                 await call.after_entry(number)
         return call.make.FindCoordinatorResponse(coordinators=tuple(found))
-    return call.make.FindCoordinatorResponse(**_find(kind, request.key, call, "NONE"))
+    return call.make.FindCoordinatorResponse(**await _find(kind, request.key, call, "NONE"))
 
 
-def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
+async def _find(kind: int, key: str, call: Call, no_error: str) -> dict[str, Any]:
     code, text = Code.NONE, no_error
     if kind == _TRANSACTION:
-        code, text = Code.CLUSTER_AUTHORIZATION_FAILED, NO_TRANSACTIONS
-        call.server.shared.lines.warn(
-            "transactions", "{client} wants a transaction: {text}", client=call.client, text=text
-        )
+        if not call.permits(Operation.DESCRIBE, Resource.transaction(key)):
+            code, text = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "you may not use this id"
+        elif not key:
+            code, text = Code.INVALID_REQUEST, "a transactional id isn't empty"
     elif kind != _GROUP:
-        code, text = Code.INVALID_REQUEST, "only groups have coordinators here"
+        code, text = Code.INVALID_REQUEST, "only groups and transactions have coordinators here"
     elif not call.permits(Operation.DESCRIBE, Resource.group(key)):
         code, text = Code.GROUP_AUTHORIZATION_FAILED, "you may not describe this group"
-    else:
-        coordinator = call.server.groups.local.coordinator_for(key)
+    if code is Code.NONE:
+        if kind == _GROUP:
+            coordinator = call.server.groups.local.coordinator_for(key)
+        else:
+            coordinator = await call.server.transactions.coordinator.coordinator_of(key)
         for broker in call.server.topics.brokers(call.client.listener):
             if broker.id == coordinator:
                 place = {"node_id": broker.id, "host": broker.host, "port": broker.port}
                 return {"error_code": code, "error_message": text, **place}
-        code, text = Code.COORDINATOR_NOT_AVAILABLE, "no broker coordinates this group now"
+        code, text = Code.COORDINATOR_NOT_AVAILABLE, "no broker coordinates it now"
     return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}

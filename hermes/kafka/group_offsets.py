@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: how far a group has come."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from twisted.python.failure import Failure
@@ -42,50 +42,42 @@ def offset_commit(request: Any, call: Call) -> Any:
     return commit.stored()
 
 
-class _Commit:
-    """An OffsetCommit under way.
+class OffsetCommitting:
+    """An OffsetCommit under way, or a TxnOffsetCommit.
 
     Attributes:
+        refused: why nothing is to be stored.
         offsets: what is to be stored.
-        what: the arguments by which that is asked for.
-        answer: the response, where it isn't waited for by `stored`.
     """
+
+    #: The response's messages.
+    parts = "OffsetCommitResponse", "OffsetCommitResponseTopic", "OffsetCommitResponsePartition"
 
     def __init__(self, request: Any, call: Call) -> None:
         self._request = request
         self._call = call
-        self._refused = may_use(call, request.group_id)
+        self.refused = may_use(call, request.group_id)
         self.offsets: dict[TopicPartition, Committed] = {}
         self._found: list[tuple[Any, dict[int, Code]]] = []
         self._now_ms = call.server.shared.now_ms()
         retention = getattr(request, "retention_time", None)
         retention_ms = -1 if retention is None else milliseconds(retention)
         self._expire_ms = self._now_ms + retention_ms if retention_ms >= 0 else -1
-        self.what: tuple[str, str, str | None, int, dict[TopicPartition, Committed], bool] = (
-            request.group_id,
-            request.member_id,
-            getattr(request, "group_instance_id", None),
-            request.generation_id_or_member_epoch,
-            self.offsets,
-            call.version >= _HAS_MEMBER_EPOCH,
-        )
-        self.answer = DeferredResponse()
 
-    async def in_turns(self) -> Any:
-        """Check all partitions, others having turns meanwhile, and store what may be."""
+    async def check_in_turns(self) -> None:
+        """Check all partitions, others having turns meanwhile."""
         for asked in self._request.topics:
             for first in range(0, max(1, len(asked.partitions)), ENTRIES_AT_A_TIME):
                 self.check(asked, asked.partitions[first : first + ENTRIES_AT_A_TIME])
                 await self._call.after_entry(ENTRIES_AT_A_TIME - 1)
-        return await self.stored()
 
     def check(self, asked: Any, partitions: Sequence[Any]) -> None:
         """Find out what may be stored of these partitions of a topic."""
         call = self._call
         name, refusal = _topic_of(asked, call, Operation.CONSUME)
         topic = call.server.topics.get(name)
-        if self._refused is not Code.NONE:
-            refusal = self._refused
+        if self.refused is not Code.NONE:
+            refusal = self.refused
         elif topic is None and refusal is Code.NONE:
             refusal = Code.UNKNOWN_TOPIC_OR_PARTITION
         # Of 0.7's format, directories have no UUID that would outlast all.
@@ -114,14 +106,62 @@ class _Commit:
                 )
             codes[number] = code
 
-    # -- storing --------------------------------------------------------------------------------
+    def note(self, code: Code) -> None:
+        """Say what became of all that was to be stored."""
+        if code is Code.GROUP_ID_NOT_FOUND and self._call.version < _KNOWS_NO_GROUP:
+            code = Code.ILLEGAL_GENERATION
+        for _, codes in self._found:
+            codes.update({k: code for k, before in codes.items() if before is Code.NONE})
+
+    def response(self) -> Any:
+        make, topics, count = self._call.make, [], 0
+        whole, make_topic, make_partition = (getattr(make, each) for each in self.parts)
+        for asked, codes in self._found:
+            partitions = []
+            for number, code in codes.items():
+                partitions.append(make_partition(partition_index=number, error_code=code))
+            count += len(partitions)
+            topics.append(
+                make_topic(
+                    name=getattr(asked, "name", None),
+                    topic_id=getattr(asked, "topic_id", None),
+                    partitions=partitions,
+                )
+            )
+        self._call.is_large = count > LARGE_ENTRIES
+        return whole(topics=topics)
+
+
+class _Commit(OffsetCommitting):
+    """An OffsetCommit.
+
+    Attributes:
+        what: the arguments by which offsets are asked to be stored.
+        answer: the response, where it isn't waited for by `stored`.
+    """
+
+    def __init__(self, request: Any, call: Call) -> None:
+        super().__init__(request, call)
+        self.what: tuple[str, str, str | None, int, dict[TopicPartition, Committed], bool] = (
+            request.group_id,
+            request.member_id,
+            getattr(request, "group_instance_id", None),
+            request.generation_id_or_member_epoch,
+            self.offsets,
+            call.version >= _HAS_MEMBER_EPOCH,
+        )
+        self.answer = DeferredResponse()
+
+    async def in_turns(self) -> Any:
+        await self.check_in_turns()
+        return await self.stored()
 
     async def stored(self) -> Any:
         """The response, once what may be stored is."""
         # A request for no partition is the group's to answer, too.
-        if self._refused is Code.NONE and (self.offsets or not self._found):
-            self._note(await self._call.server.groups.commit(*self.what))
-        return self._response()
+        if self.refused is Code.NONE and (self.offsets or not self._found):
+            self.note(await self._call.server.groups.commit(*self.what))
+        return self.response()
 
     def end(self, code: Any) -> None:
         """Answer, by what became of it."""
@@ -129,36 +169,8 @@ class _Commit:
             self.answer.fail(code)
             return
         if code is not Code.NONE:
-            self._note(code)
-        self.answer.resolve(
-            self._call.make.response_to(self._call.correlation_id, self._response())
-        )
-
-    def _note(self, code: Code) -> None:
-        """Say what became of all that was to be stored."""
-        if code is Code.GROUP_ID_NOT_FOUND and self._call.version < _KNOWS_NO_GROUP:
-            code = Code.ILLEGAL_GENERATION
-        for _, codes in self._found:
-            codes.update({k: code for k, before in codes.items() if before is Code.NONE})
-
-    def _response(self) -> Any:
-        make, topics, count = self._call.make, [], 0
-        for asked, codes in self._found:
-            partitions = []
-            for number, code in codes.items():
-                partitions.append(
-                    make.OffsetCommitResponsePartition(partition_index=number, error_code=code)
-                )
-            count += len(partitions)
-            topics.append(
-                make.OffsetCommitResponseTopic(
-                    name=getattr(asked, "name", None),
-                    topic_id=getattr(asked, "topic_id", None),
-                    partitions=partitions,
-                )
-            )
-        self._call.is_large = count > LARGE_ENTRIES
-        return make.OffsetCommitResponse(topics=topics)
+            self.note(code)
+        self.answer.resolve(self._call.make.response_to(self._call.correlation_id, self.response()))
 
 
 def _topic_of(
@@ -183,13 +195,13 @@ def _topic_of(
 
 
 async def offset_fetch(request: Any, call: Call) -> Any:
-    make = call.make
+    make, stable = call.make, getattr(request, "require_stable", False)
     if call.version >= _BATCHED:
         groups = []
         # Once each, however often it is named: a group may have megabytes of offsets.
         for number, each in enumerate({each.group_id: each for each in request.groups}.values()):
             member = (getattr(each, "member_id", None), getattr(each, "member_epoch", -1))
-            code, topics = await _fetch(each.group_id, each.topics, call, *member)
+            code, topics = await _fetch(each.group_id, each.topics, call, stable, *member)
             groups.append(
                 make.OffsetFetchResponseGroup(
                     group_id=each.group_id, topics=topics, error_code=code
@@ -198,7 +210,7 @@ async def offset_fetch(request: Any, call: Call) -> Any:
             await call.after_entry(number)
         call.is_large = call.is_large or len(groups) > LARGE_ENTRIES
         return make.OffsetFetchResponse(groups=tuple(groups))
-    code, topics = await _fetch(request.group_id, request.topics, call)
+    code, topics = await _fetch(request.group_id, request.topics, call, stable)
     if code is not Code.NONE and call.version < _HAS_ERROR:
         topics = _topics(call, _all_with(request.topics, code))
     return make.OffsetFetchResponse(topics=topics, error_code=code)
@@ -210,8 +222,14 @@ def _all_with(asked: Any, code: Code) -> Iterator[tuple[Any, list[tuple[int, Com
 
 
 async def _fetch(
-    group: str, asked: Any, call: Call, member_id: str | None = None, member_epoch: int = -1
+    group: str,
+    asked: Any,
+    call: Call,
+    stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> tuple[Code, tuple[Any, ...]]:
+    """Look offsets up. `stable`: none of those that a transaction is about to replace."""
     if len(group) > LONGEST_NAME:
         return Code.INVALID_GROUP_ID, ()
     if not call.permits(Operation.DESCRIBE, Resource.group(group)):
@@ -219,8 +237,9 @@ async def _fetch(
     code, offsets = await call.server.groups.fetch(group, None, member_id, member_epoch)
     if code is not Code.NONE:
         return code, ()
+    unstable = call.server.groups.unstable(group) if stable else ()
     if asked is None:
-        return code, _topics(call, _all_of(offsets, call))
+        return code, _topics(call, _all_of(offsets, unstable, call))
     found = []
     # Once each, however often it is named.
     for topic in {
@@ -229,10 +248,12 @@ async def _fetch(
         name, refusal = _topic_of(topic, call, Operation.DESCRIBE)
         places = []
         for number in dict.fromkeys(topic.partition_indexes):
-            committed = _NO_OFFSET
-            if refusal is Code.NONE:
-                committed = offsets.get(TopicPartition(name, number), _NO_OFFSET)
-            places.append((number, committed, refusal))
+            committed, code_of_it, place = _NO_OFFSET, refusal, TopicPartition(name, number)
+            if refusal is Code.NONE and place in unstable:
+                code_of_it = Code.UNSTABLE_OFFSET_COMMIT
+            elif refusal is Code.NONE:
+                committed = offsets.get(place, _NO_OFFSET)
+            places.append((number, committed, code_of_it))
             await call.after_entry(len(places))
         found.append((topic, places))
     return code, _topics(call, found)
@@ -247,11 +268,13 @@ class _NamedTopic:
 
 
 def _all_of(
-    offsets: dict[TopicPartition, Committed], call: Call
+    offsets: dict[TopicPartition, Committed], unstable: Collection[TopicPartition], call: Call
 ) -> Iterator[tuple[Any, list[tuple[int, Committed, Code]]]]:
     by_topic: dict[str, list[tuple[int, Committed, Code]]] = {}
-    for (name, number), committed in offsets.items():
-        by_topic.setdefault(name, []).append((number, committed, Code.NONE))
+    for place, committed in {**offsets, **dict.fromkeys(unstable)}.items():
+        code = Code.NONE if committed is not None else Code.UNSTABLE_OFFSET_COMMIT
+        found = place.partition, committed or _NO_OFFSET, code
+        by_topic.setdefault(place.topic, []).append(found)
     for name, places in by_topic.items():
         places.sort(key=lambda place: place[0])
         topic = call.server.topics.get(name)

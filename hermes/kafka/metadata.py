@@ -25,6 +25,7 @@ from hermes.protocol.kafka_errors import Code, code_of
 from hermes.security import Operation
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled, then
+from hermes.transactions.state import STATE_TOPIC
 
 #: The first version in which a topic may be asked for by its UUID alone.
 _UNNAMED_VERSION: Final = 12
@@ -175,7 +176,7 @@ def _describe(
         error_code=Code.NONE,
         name=found.name,
         topic_id=found.id,
-        is_internal=False,
+        is_internal=found.name == STATE_TOPIC,
         partitions=tuple(
             [make.MetadataResponsePartition(**each) for each in described(call, found, numbers)]
         ),

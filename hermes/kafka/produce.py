@@ -43,11 +43,11 @@ from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import (
     HermesError,
     InvalidBatchError,
+    InvalidTransactionStateError,
     ProducerStateError,
     RemoteProtocolError,
     UnknownTopicError,
 )
-from hermes.kafka.apis import NO_TRANSACTIONS
 from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainProduce
 from hermes.kafka.legacy import message_set_of
@@ -59,6 +59,7 @@ from hermes.partition.partition import Partition, batch_rules
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.record_batches import (
+    TRANSACTIONAL_BIT,
     BatchHeader,
     BatchRules,
     check_batches,
@@ -68,11 +69,14 @@ from hermes.protocol.record_batches import (
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.wire import Buffer
 from hermes.quoting import quoted
-from hermes.security import Operation
+from hermes.security import Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import CloseConnection, settled
 from hermes.storage import Log
+from hermes.storage.producer_states import ProducerState
+from hermes.transactions.deciding import Producer as TransactionalProducer
+from hermes.transactions.state import STATE_TOPIC, Place
 from hermes.v0_7.record_produces import INLINE_BATCH_BYTES
 
 #: A request for more partitions than this is refused: each takes memory until it is answered.
@@ -88,10 +92,13 @@ _AT_ONCE: Final = 1000
 _THREAD_BYTES: Final = 4 * INLINE_BATCH_BYTES
 
 # The first versions in which batches may be compressed by zstd, lengths are compact and tags
-# follow, who leads is said, and topics are named by their UUIDs.
+# follow, who leads is said, a transaction may be said to be of no use any more, partitions become
+# part of it by the produce itself, and topics are named by their UUIDs.
 _ZSTD: Final = 7
 _FLEXIBLE: Final = 9
 _LEADERS: Final = 10
+_KNOWS_ABORTABLE: Final = 11
+_JOINS: Final = 12
 _BY_ID: Final = 13
 
 #: What clients send again after.
@@ -104,16 +111,21 @@ _SENT_AGAIN: Final = frozenset(
         Code.KAFKA_STORAGE_ERROR,
         Code.NOT_ENOUGH_REPLICAS,
         Code.UNKNOWN_TOPIC_ID,
+        Code.CONCURRENT_TRANSACTIONS,
+        Code.NOT_ENOUGH_REPLICAS,
         MAY_BE_STORED,
     }
+)
+
+_NO_COORDINATOR: Final = (
+    Code.NOT_COORDINATOR,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
 )
 
 _DISK_FAILED: Final = (Code.KAFKA_STORAGE_ERROR, MAY_BE_STORED, Code.UNKNOWN_SERVER_ERROR)
 
 _NONE, _ALL = 0, -1
-
-#: Why nothing of a request is appended, in words.
-_WHY: Final = {Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NO_TRANSACTIONS}
 
 # Looked up for each request, which takes long of enumerations.
 _FINE: Final = Code.NONE
@@ -167,6 +179,8 @@ class Entry:
         refused: the messages that are why, by their numbers in the batch.
         current_leader: who is to be asked instead.
         doubted: who is to be heard before the producer is told that it is out of step.
+        has_joined: whether the partition is part of its producer's transaction.
+        producer: what the log knew of its producer when that was found out.
     """
 
     __slots__ = (
@@ -178,12 +192,14 @@ class Entry:
         "end_offset",
         "error",
         "found",
+        "has_joined",
         "headers",
         "log",
         "message",
         "message_set",
         "opening",
         "partition",
+        "producer",
         "records",
         "refused",
         "rules",
@@ -208,6 +224,8 @@ class Entry:
         self.refused: Sequence[int] = ()
         self.current_leader: CurrentLeader | None = None
         self.doubted: Leadership | None = None
+        self.has_joined = False
+        self.producer: ProducerState | None = None
 
 
 class ProduceRequest(NamedTuple):
@@ -343,7 +361,7 @@ class Produces:
             self._known.clear()
             self._revision = topics.revision
         found = topics.asked(asked)
-        if found is None or found.format != FORMAT_KAFKA:
+        if found is None or found.format != FORMAT_KAFKA or found.name == STATE_TOPIC:
             return None
         rules = batch_rules(self._shared.config, found.name)
         if rules.needs_keys:
@@ -359,12 +377,16 @@ class Produces:
         if isinstance(asked, str):
             if not call.permits_topic(Operation.PRODUCE, asked):
                 return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+            if asked == STATE_TOPIC:
+                return KafkaError(Code.INVALID_TOPIC_EXCEPTION, "the topic is the brokers' own")
             return topics.get(asked) or UnknownTopicError(f"there is no topic {quoted(asked)}")
         found = topics.by_id(asked)
         if found is None:
             return KafkaError(Code.UNKNOWN_TOPIC_ID)
         if not call.permits_topic(Operation.PRODUCE, found.name):
             return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
+        if found.name == STATE_TOPIC:
+            return KafkaError(Code.INVALID_TOPIC_EXCEPTION, "the topic is the brokers' own")
         return found
 
     def append(self, entry: Entry, needs_all: bool) -> None:
@@ -388,7 +410,12 @@ class Produces:
                 assert entry.rules is not None
                 if self._awaited.batches:
                     self._check_awaited(entry, log)
-                done = partition.append_batches(entry.headers, entry.records, entry.rules)
+                done = partition.append_batches(
+                    entry.headers,
+                    entry.records,
+                    entry.rules,
+                    is_in_transaction=entry.has_joined and _is_still_in(entry, log),
+                )
                 if self._awaited.batches:
                     self._awaited.arrived(entry.topic, entry.partition, entry.headers)
             else:
@@ -504,13 +531,15 @@ class _Run:
     async def answer(self, began: float) -> bytes | None:
         """Append what there is; the response, once that is as safe as it is to be."""
         call, request, scheduler = self._call, self._request, self._shared.scheduler
-        entries, refusal = request.entries, _refusal_of(request)
+        entries, refusal = request.entries, _refusal_of(request, call)
         if refusal is None:
             await self._check_all()
+            if request.transactional_id is not None:
+                await self._join(request.transactional_id)
             await settled(cooperatively(scheduler, entries, self._append))
         else:
             for each in entries:
-                each.code, each.message = refusal, _WHY.get(refusal)
+                each.code = refusal
         call.let_pass()
         if request.acks == _NONE:
             _close_if_refused(entries)
@@ -591,6 +620,37 @@ class _Run:
                     error=error,
                 )
 
+    async def _join(self, transactional_id: str) -> None:
+        """Have what is transactional be part of its producer's transaction, or refuse it."""
+        wanted: dict[TransactionalProducer, dict[Place, list[Entry]]] = {}
+        for each in self._request.entries:
+            if not each.headers or not each.headers[0].attributes & TRANSACTIONAL_BIT:
+                continue
+            assert each.found is not None
+            header, place = each.headers[0], (each.found.name, each.partition)
+            if each.error is not None:
+                continue
+            try:
+                known = self._server.topics.partition(*place).log.producers
+            except HermesError:
+                continue  # which appending meets, too
+            each.producer = None if known is None else known.states.get(header.producer_id)
+            if _is_in(each.producer, header):
+                each.has_joined = True
+            else:
+                producer = TransactionalProducer(header.producer_id, header.producer_epoch)
+                wanted.setdefault(producer, {}).setdefault(place, []).append(each)
+        for producer, places in wanted.items():
+            adds = self._call.version >= _JOINS
+            codes = await self._server.transactions.join(
+                transactional_id, producer, places, adds=adds
+            )
+            for place, some in places.items():
+                for each in some:
+                    each.has_joined = codes[place] is _FINE
+                    if not each.has_joined:
+                        each.error = _not_joined(codes[place], self._call.version)
+
     def _append(self, entry: Entry) -> None:
         self._produces.append(entry, self._request.acks == _ALL)
         if entry.refused:
@@ -606,13 +666,41 @@ class _Run:
             _note_safety(each, safety_of(each))
 
 
-def _refusal_of(request: ProduceRequest) -> Code | None:
+def _refusal_of(request: ProduceRequest, call: Call) -> Code | None:
     """Why nothing of a request is appended; None where that is for each entry to say."""
     if request.acks not in (_NONE, 1, _ALL):
         return Code.INVALID_REQUIRED_ACKS
-    if request.transactional_id is not None:  # there are no transactions
+    name = request.transactional_id
+    if name is not None and not call.permits(Operation.PRODUCE, Resource.transaction(name)):
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
+
+
+def _is_in(known: ProducerState | None, header: BatchHeader) -> bool:
+    """Whether a log has a part of the producer's transaction already."""
+    if known is None or known.epoch != header.producer_epoch:
+        return False
+    return known.transaction_start >= 0
+
+
+def _is_still_in(entry: Entry, log: Log) -> bool:
+    """Whether the transaction that a batch was found to be part of hasn't ended since."""
+    header = entry.headers[0]
+    known = None if log.producers is None else log.producers.states.get(header.producer_id)
+    if known is not entry.producer and not _is_in(known, header):
+        raise InvalidTransactionStateError("the transaction has ended meanwhile")
+    return True
+
+
+def _not_joined(code: Code, version: int) -> KafkaError:
+    """Why a partition isn't part of the transaction, as clients of a version take it."""
+    if code is Code.PRODUCER_FENCED:
+        code = Code.INVALID_PRODUCER_EPOCH
+    elif code is Code.TRANSACTION_ABORTABLE and version < _KNOWS_ABORTABLE:
+        code = Code.INVALID_TXN_STATE
+    elif code in _NO_COORDINATOR or (code is Code.CONCURRENT_TRANSACTIONS and version < _JOINS):
+        code = Code.NOT_ENOUGH_REPLICAS  # which all of them send again after
+    return KafkaError(code, "the partition couldn't be made part of the transaction")
 
 
 def _close_if_refused(entries: Sequence[Entry]) -> None:

@@ -15,6 +15,7 @@ from hermes.kafka.metadata import described, topic_operations
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import Operation
+from hermes.transactions.state import STATE_TOPIC
 
 #: Kafka's `max.request.partition.size.limit`.
 _MOST_PARTITIONS: Final = 2000
@@ -105,7 +106,7 @@ def _topic(call: Call, name: str, code: Code, operations: int = NOT_ASKED, **kno
     return call.make.DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
-        is_internal=False,
+        is_internal=name == STATE_TOPIC,
         topic_authorized_operations=operations,
         **told,
     )

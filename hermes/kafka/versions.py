@@ -7,8 +7,9 @@
            1   int64 epoch of what the cluster has settled on
            2   that: compact array of (name | int16 highest | int16 lowest | tags)
 
-The one feature is `group.version` 1: consumer groups (KIP-848). Until v4 no feature may begin at 0,
-and so it is left out of the first list there, as Kafka does.
+Features are `group.version` 1: consumer groups (KIP-848), and `transaction.version` 2: a producer's
+epoch grows with each transaction (KIP-890). Until v4 no feature may begin at 0, and so they are
+left out of the first list there, as Kafka does.
 
 The response's header is the old one in all versions, so that a client of any age can read it. A
 version that isn't known is answered in v0 with UNSUPPORTED_VERSION and the versions that are, after
@@ -16,7 +17,7 @@ which clients ask again (KIP-511).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -29,7 +30,7 @@ _ENTRY: Final = Struct(">hhh")
 _PLAIN_HEAD: Final = Struct(">hi")
 _NO_TIME: Final = bytes(4)
 _NO_TAGS: Final = b"\0"
-_FEATURE: Final = b"group.version"
+_FEATURES: Final = ((b"group.version", 1), (b"transaction.version", 2))
 _LEVELS: Final = Struct(">hh")
 
 _FLEXIBLE: Final = 3
@@ -55,15 +56,19 @@ def _response(version: int, error: Code, apis: Iterable[Api]) -> bytes:
 
 
 def _features(*, has_lowest: bool) -> bytes:
-    tags = [(1, bytes(8)), (2, _feature(1, 1))]
+    settled = _list_of([(name, highest, highest) for name, highest in _FEATURES])
+    tags = [(1, bytes(8)), (2, settled)]
     if has_lowest:
-        tags.insert(0, (0, _feature(0, 1)))
+        tags.insert(0, (0, _list_of([(name, 0, highest) for name, highest in _FEATURES])))
     written = (varint(tag) + varint(len(data)) + data for tag, data in tags)
     return varint(len(tags)) + b"".join(written)
 
 
-def _feature(*levels: int) -> bytes:
-    return varint(2) + varint(len(_FEATURE) + 1) + _FEATURE + _LEVELS.pack(*levels) + _NO_TAGS
+def _list_of(features: Sequence[tuple[bytes, int, int]]) -> bytes:
+    parts = [varint(len(features) + 1)]
+    for name, *levels in features:
+        parts += varint(len(name) + 1), name, _LEVELS.pack(*levels), _NO_TAGS
+    return b"".join(parts)
 
 
 _OWN: Final = APIS[API_VERSIONS]

@@ -1,9 +1,12 @@
 """How a broker gets Kafka's protocol: what `kafka_listen` serves is made here."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.coordination.listeners import BrokerListeners
+from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher, KafkaServer
 from hermes.kafka.fetch import Fetches
@@ -13,8 +16,13 @@ from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.produce import Produces
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
+from hermes.kafka.transactions.remote import Peers
+from hermes.kafka.transactions.transactions import Transactions
 from hermes.security import CLUSTER, PLAIN, ClientSecurity, Operation
 from hermes.server.clients import Client
+
+#: Another broker, by what it says of itself; None where it can't be reached.
+_Other: TypeAlias = Callable[[BrokerListeners], OtherBroker | None]
 
 
 def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
@@ -22,16 +30,18 @@ def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
     groups = mount_groups(run, run.cluster.topics, run.new_session)
     server = KafkaServer(run.shared, run.cluster, groups)
     server.produces, server.fetches = Produces(server), Fetches(server)
+    own = run.config.replicate_as
+    other = partial(_other_broker, run, PLAIN if own is None else own.security("replicate_as"))
     if run.cluster.topics.has_cluster:
-        server.replicas = _mount_copies(run).serving
+        server.replicas = _mount_copies(run, other).serving
+    server.transactions = _mount_transactions(run, groups, other)
     dispatcher = Dispatcher(server, around)
     run.more_series.append(partial(series, dispatcher.kinds, server.fetch_sessions))
     return partial(KafkaFactory, run.connections, dispatcher)
 
 
-def _mount_copies(run: ServingBroker) -> Copies:
-    refusals, own = run.shared.refusals, run.config.replicate_as
-    security = PLAIN if own is None else own.security("replicate_as")
+def _mount_copies(run: ServingBroker, other: _Other) -> Copies:
+    refusals = run.shared.refusals
 
     def may_replicate(client: Client) -> bool:
         return not refusals.is_on or refusals.permits(client, Operation.REPLICATE, CLUSTER)
@@ -41,7 +51,7 @@ def _mount_copies(run: ServingBroker) -> Copies:
         run.cluster.replica_tree,
         run.coordination.lease_of,
         run.cluster.refreshed,
-        partial(_other_broker, run, security),
+        other,
         may_replicate,
         run.cluster.topics.throttle_of,
     )
@@ -54,6 +64,17 @@ def _mount_copies(run: ServingBroker) -> Copies:
     run.on_leaving.append(copies.leave)
     run.on_stopping.append(copies.stop)
     return copies
+
+
+def _mount_transactions(
+    run: ServingBroker, groups: GroupCoordinator, other: _Other
+) -> Transactions:
+    topics = run.cluster.topics
+    peers = Peers(topics, other) if topics.has_cluster else None
+    transactions = Transactions.of(run.shared, run.cluster, groups, peers)
+    run.on_started.append(transactions.coordinator.begin)
+    run.on_stopping.append(transactions.stop)
+    return transactions
 
 
 def _other_broker(

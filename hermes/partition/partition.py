@@ -82,10 +82,11 @@ class Partition:
         is_awaited: bool = False,
         is_as_sent: bool = False,
         span: SourceRange | None = None,
+        is_in_transaction: bool = False,
     ) -> AppendedBatches:
         """Append what was checked by these rules, as `append`. Raises as `check_and_append`.
 
-        Also NotLeaderError, where there are other copies.
+        Also NotLeaderError, where there are other copies. `is_in_transaction`: see there.
         """
         if self.leadership is not None:
             self.leadership.check_append()
@@ -100,6 +101,7 @@ class Partition:
                 append_time_ms=append_time_ms,
                 is_as_sent=is_as_sent,
                 span=span,
+                is_in_transaction=is_in_transaction,
             )
         except DiskFullError:
             if self.leadership is not None:

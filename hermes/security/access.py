@@ -38,11 +38,12 @@ class Operation(StrEnum):
 class ResourceKind(StrEnum):
     TOPIC = "topic"
     GROUP = "group"
+    TRANSACTION = "transactional_id"
     CLUSTER = "cluster"
 
 
 class Resource(NamedTuple):
-    """A topic, a group, or the cluster, whose `name` is empty."""
+    """A topic, a group, a transactional id, or the cluster, whose `name` is empty."""
 
     kind: ResourceKind
     name: str = ""
@@ -55,6 +56,10 @@ class Resource(NamedTuple):
     @classmethod
     def group(cls, name: str) -> "Resource":
         return cls(ResourceKind.GROUP, name)
+
+    @classmethod
+    def transaction(cls, name: str) -> "Resource":
+        return cls(ResourceKind.TRANSACTION, name)
 
     def __str__(self) -> str:
         return f"{self.kind} {quoted(self.name)}" if self.name else f"the {self.kind}"
@@ -69,6 +74,7 @@ Rights = Callable[[str, Operation, Resource], bool]
 OPERATIONS_ON: Final = {
     ResourceKind.TOPIC: frozenset(Operation) - {Operation.GROUP, Operation.REPLICATE},
     ResourceKind.GROUP: frozenset({Operation.GROUP, Operation.DESCRIBE}),
+    ResourceKind.TRANSACTION: frozenset({Operation.PRODUCE, Operation.DESCRIBE}),
     ResourceKind.CLUSTER: frozenset({Operation.ADMIN, Operation.DESCRIBE, Operation.REPLICATE}),
 }
 
@@ -95,8 +101,8 @@ class AccessRule:
             `group:NAME`: the users of a group.
         topic: a name, a beginning with `*`, or a regular expression of Java's between slashes,
             which the whole name has to match; None unless the rule is about topics.
-        group: the same for consumer groups. With neither, the rule is about every topic, every
-            group and the cluster.
+        group, transactional_id: the same for consumer groups, and for producers' transactional ids.
+            With none of them, the rule is about all of these and the cluster.
         allow: False to deny.
         cluster: whether it is about the cluster alone.
 
@@ -110,11 +116,31 @@ class AccessRule:
     group: str | None = None
     allow: bool = True
     cluster: bool = False
+    transactional_id: str | None = None
     _matches: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
+    @classmethod
+    def of(
+        cls,
+        kind: ResourceKind,
+        pattern: str,
+        principal: str,
+        operations: frozenset[Operation],
+        *,
+        allow: bool,
+    ) -> "AccessRule":
+        """A rule about a kind of resource that has names."""
+        topic, group, transactional_id = (
+            pattern if kind is each else None
+            for each in (ResourceKind.TOPIC, ResourceKind.GROUP, ResourceKind.TRANSACTION)
+        )
+        return cls(principal, operations, topic, group, allow, transactional_id=transactional_id)
+
     def __post_init__(self) -> None:
-        if (self.topic is not None) + (self.group is not None) + self.cluster > 1:
-            raise ValueError("give a topic, a group or the cluster, one of them")
+        if len([each for each in self._names if each is not None]) + self.cluster > 1:
+            raise ValueError(
+                "give a topic, a group, a transactional_id or the cluster, one of them"
+            )
         if self.principal in ("", _GROUP):
             raise ValueError(f"{quoted(self.principal)} names nobody")
         if self.principal.startswith(_GROUP) and self.principal.endswith("*"):
@@ -141,13 +167,18 @@ class AccessRule:
             return ResourceKind.CLUSTER
         if self.topic is not None:
             return ResourceKind.TOPIC
+        if self.transactional_id is not None:
+            return ResourceKind.TRANSACTION
         return None if self.group is None else ResourceKind.GROUP
 
     @property
+    def _names(self) -> tuple[str | None, ...]:
+        return self.topic, self.group, self.transactional_id
+
+    @property
     def pattern(self) -> str:
-        """`topic` or `group`; `*` without either."""
-        given = self.group if self.topic is None else self.topic
-        return "*" if given is None else given
+        """`topic`, `group` or `transactional_id`; `*` without any."""
+        return next((each for each in self._names if each is not None), "*")
 
     @property
     def regex(self) -> str | None:
@@ -180,6 +211,8 @@ class AccessRule:
             given["topic"] = self.topic
         if self.group is not None:
             given["group"] = self.group
+        if self.transactional_id is not None:
+            given["transactional_id"] = self.transactional_id
         if self.cluster:
             given["cluster"] = True
         return {**given, "allow": self.allow}

@@ -6,6 +6,7 @@
     DESCRIBE, DESCRIBE_CONFIGS of a topic  describe
     ALTER, ALTER_CONFIGS of a topic        admin
     READ, DELETE of a group                group
+    WRITE, DESCRIBE of a transactional id  produce, describe
     DESCRIBE of a group, of the cluster    describe
     ALTER of the cluster                   admin
     CLUSTER_ACTION of the cluster          replicate
@@ -90,6 +91,7 @@ class Acl(NamedTuple):
 _RULE_KINDS: Final = {
     AclKind.TOPIC: ResourceKind.TOPIC,
     AclKind.GROUP: ResourceKind.GROUP,
+    AclKind.TRANSACTIONAL_ID: ResourceKind.TRANSACTION,
     AclKind.CLUSTER: ResourceKind.CLUSTER,
 }
 
@@ -107,6 +109,7 @@ _SHOWN: Final[Mapping[AclKind, Mapping[Operation, Sequence[AclOperation]]]] = {
         _O.ADMIN: (_A.ALTER, _A.ALTER_CONFIGS),
     },
     AclKind.GROUP: {_O.GROUP: (_A.READ, _A.DELETE), _O.DESCRIBE: (_A.DESCRIBE,)},
+    AclKind.TRANSACTIONAL_ID: {_O.PRODUCE: (_A.WRITE,), _O.DESCRIBE: (_A.DESCRIBE,)},
     AclKind.CLUSTER: {
         _O.ADMIN: (_A.ALTER,),
         _O.DESCRIBE: (_A.DESCRIBE,),
@@ -147,9 +150,7 @@ def rules_of(acl: Acl) -> Sequence[AccessRule]:
     else:
         operations = frozenset((_meant(kind, operation),))
     pattern = _rule_pattern(acl)
-    if kind is AclKind.TOPIC:
-        return (AccessRule(principal, operations, topic=pattern, allow=allow),)
-    return (AccessRule(principal, operations, group=pattern, allow=allow),)
+    return (AccessRule.of(_RULE_KINDS[kind], pattern, principal, operations, allow=allow),)
 
 
 def _meant(kind: AclKind, operation: AclOperation) -> Operation:

@@ -24,6 +24,7 @@ _MOST_SELECTED: Final = 1024
 _SHOW: Final = {
     ResourceKind.TOPIC: (Operation.PRODUCE, Operation.CONSUME),
     ResourceKind.GROUP: (Operation.GROUP,),
+    ResourceKind.TRANSACTION: (Operation.PRODUCE,),
     ResourceKind.CLUSTER: (),
 }
 

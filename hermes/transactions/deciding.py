@@ -99,7 +99,6 @@ def initialized(
         last_epoch=last,
         timeout_ms=timeout_ms,
         places=frozenset(),
-        groups=frozenset(),
         started_ms=NO_TIME,
     )
 
@@ -108,39 +107,40 @@ def joined(
     known: Transaction | None,
     producer: Producer,
     places: Collection[Place],
-    groups: Collection[str],
     version: int,
     now_ms: int,
 ) -> Transaction:
-    """Take partitions, or groups' offsets, into the transaction, which begins with the first."""
+    """Take partitions into the transaction, which begins with the first."""
     known = _of(known, producer)
     if producer.epoch != known.epoch:
         raise KafkaError(Code.PRODUCER_FENCED)
     if known.state.is_prepared:
         raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
     is_ongoing = known.state is State.ONGOING
-    if is_ongoing and known.places.issuperset(places) and known.groups.issuperset(groups):
+    if is_ongoing and known.places.issuperset(places):
         return known
     return _changed(
         known,
         State.ONGOING,
         now_ms,
         places=known.places.union(places),
-        groups=known.groups.union(groups),
         started_ms=known.started_ms if is_ongoing else now_ms,
         version=version,
     )
 
 
-def check_joined(known: Transaction | None, producer: Producer, place: Place) -> None:
-    """Raise KafkaError unless a partition is in the producer's transaction."""
+def found_joined(
+    known: Transaction | None, producer: Producer, places: Collection[Place]
+) -> dict[Place, Code]:
+    """Say of each place whether it is in the producer's transaction."""
     known = _of(known, producer)
     if producer.epoch != known.epoch:
         raise KafkaError(Code.PRODUCER_FENCED)
     if known.state.is_prepared:
         raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
-    if place not in known.places:
-        raise KafkaError(Code.TRANSACTION_ABORTABLE)
+    return {
+        each: Code.NONE if each in known.places else Code.TRANSACTION_ABORTABLE for each in places
+    }
 
 
 def ended(
@@ -195,17 +195,23 @@ def fenced(known: Transaction, now_ms: int) -> Transaction:
 
 def completed(known: Transaction, now_ms: int) -> Transaction:
     """All markers are written."""
-    rotates = known.next_id != NO_ID
+    producer_id, epoch = next_producer(known)
     return _changed(
         known,
         _COMPLETE[known.state],
         now_ms,
-        producer_id=known.next_id if rotates else known.producer_id,
-        epoch=0 if rotates else known.epoch,
+        producer_id=producer_id,
+        epoch=epoch,
         next_id=NO_ID,
         places=frozenset(),
-        groups=frozenset(),
     )
+
+
+def next_producer(known: Transaction) -> Producer:
+    """With which id and epoch the producer goes on after the end of a transaction."""
+    if known.next_id != NO_ID:
+        return Producer(known.next_id, 0)
+    return Producer(known.producer_id, known.epoch)
 
 
 def is_late(known: Transaction, now_ms: int) -> bool:

@@ -6,7 +6,7 @@
     partitions    array, null while the state is EMPTY, of (string topic | array of int32)
 
     tag 0    int64 previous producer id       1    int64 next producer id
-    tag 2    int16 version of the producer    1000 array of strings: Hermes' own, the groups
+    tag 2    int16 version of the producer
 
 Version 1 has compact strings and arrays, and tags after each structure. A null value says that the
 transactional id is forgotten. Version 0, which Kafka wrote until 4.0, is only read.
@@ -30,7 +30,7 @@ _TIMES: Final = Struct(">qq")
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 
-_PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _GROUPS = 0, 1, 2, 1000
+_PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -118,9 +118,6 @@ def _tags(transaction: Transaction) -> bytes:
         tags.append((_NEXT_ID, _INT64.pack(transaction.next_id)))
     if transaction.version:
         tags.append((_CLIENT_VERSION, _VERSION.pack(transaction.version)))
-    if transaction.groups:
-        names = [encode_text(each, is_flexible=True) for each in sorted(transaction.groups)]
-        tags.append((_GROUPS, encode_length(len(names), is_flexible=True) + b"".join(names)))
     parts = [varint(len(tags))]
     for tag, data in tags:
         parts += (varint(tag), varint(len(data)), data)
@@ -137,6 +134,4 @@ def _with_tags(found: Transaction, reader: KafkaReader) -> Transaction:
             found = found._replace(next_id=data.int64())
         elif tag == _CLIENT_VERSION:
             found = found._replace(version=data.int16())
-        elif tag == _GROUPS:
-            found = found._replace(groups=frozenset(data.text() or "" for _ in data.each()))
     return found

@@ -4,8 +4,14 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-#: A topic's name and the number of one of its partitions.
+#: A topic's name and the number of one of its partitions; or a consumer group, see `group_place`.
 Place: TypeAlias = tuple[str, int]
+
+#: The topic with what is kept, which brokers alone write to.
+STATE_TOPIC: Final = "__transaction_state"
+
+#: Where Kafka keeps the offsets of groups. No topic's name has a slash.
+_OFFSETS: Final = "__consumer_offsets/"
 
 NO_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -66,8 +72,7 @@ class Transaction(NamedTuple):
     Attributes:
         epoch: of the producer id: whoever has a smaller one is fenced.
         timeout_ms: how long it may be ongoing.
-        places: the partitions that are in it, and want its markers.
-        groups: the consumer groups whose offsets are in it.
+        places: what is in it, and wants its markers.
         updated_ms, started_ms: when it changed and began, in ms since 1970.
         last_epoch: the one before, which a repeated request may still say; -1 for none.
         previous_id: the producer id before, where that has changed since.
@@ -81,7 +86,6 @@ class Transaction(NamedTuple):
     timeout_ms: int
     state: State
     places: frozenset[Place] = frozenset()
-    groups: frozenset[str] = frozenset()
     updated_ms: int = NO_TIME
     started_ms: int = NO_TIME
     last_epoch: int = NO_EPOCH
@@ -95,6 +99,30 @@ class Transaction(NamedTuple):
         return self.epoch >= EXHAUSTED_EPOCH
 
     @property
+    def is_open(self) -> bool:
+        """Whether something is in it, or wants its markers."""
+        return self.state is State.ONGOING or self.state.is_prepared
+
+    @property
     def is_committed(self) -> bool:
         """Whether it was decided so."""
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+
+def group_place(group: str) -> Place:
+    """How a consumer group whose offsets are in a transaction stands among its partitions."""
+    return _OFFSETS + group, 0
+
+
+def group_at(place: Place) -> str | None:
+    """The consumer group that stands there; None for a topic's partition."""
+    name, _ = place
+    return name.removeprefix(_OFFSETS) if name.startswith(_OFFSETS) else None
+
+
+def partition_of(transactional_id: str, count: int) -> int:
+    """Which of the state's partitions has a transactional id: by Java's hash, as in Kafka."""
+    units, value = transactional_id.encode("utf-16-be", "surrogatepass"), 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + units[at] * 256 + units[at + 1]) & 0xFFFFFFFF
+    return value % 2**31 % count

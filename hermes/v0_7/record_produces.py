@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes.cluster.shared import Shared
-from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError
+from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError, InvalidTopicError
 from hermes.partition.partition import batch_rules
 from hermes.protocol import RANDOM_PARTITION, ProduceRequest, core
 from hermes.protocol.record_batches import BatchHeader, BatchRules, check_batches, expands
 from hermes.server.clients import Client
 from hermes.storage import Log
+from hermes.transactions.state import STATE_TOPIC
 from hermes.v0_7.producing import Produces
 from hermes.v0_7.set_checker import INLINE_PLAIN_BYTES, SetChecker, size_of
 
@@ -51,6 +52,8 @@ class BatchChecker(SetChecker):
     def _check_batches(
         self, produce: ProduceRequest, rules: BatchRules
     ) -> BatchCheck | HermesError:
+        if produce.topic == STATE_TOPIC:
+            return InvalidTopicError(f"topic {STATE_TOPIC!r} is the brokers' own")
         try:
             headers = check_batches(produce.message_set, rules)
         except InvalidBatchError as error:

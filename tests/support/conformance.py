@@ -24,6 +24,7 @@ from conformance_steps import (
     lying,
     produce,
 )
+from conformance_transactions import TRANSACTION_DIFFERENCES, TRANSACTION_SCENES
 from conformance_versions import VERSION_SCENES
 from kafka_bench import encode_request
 from kafka_raw import KafkaConversation, parts
@@ -42,7 +43,7 @@ DIFFERENCES = {
     ("idempotent", "older than the last five"): "two leaders may have been sent five each",
     ("reconfigured", "no such operation"): "Kafka fails internally and has no better error",
     ("paged", "no name"): "Kafka fails internally and has no better error",
-    ("others", "an empty transactional id"): "a transactional id is refused as it is",
+    **TRANSACTION_DIFFERENCES,
     **FETCH_DIFFERENCES,
 }
 
@@ -499,6 +500,7 @@ SCENES: dict[str, Callable[[Scene], None]] = (
     | VERSION_SCENES
     | SECURITY_SCENES
     | REPLICA_SCENES
+    | TRANSACTION_SCENES
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from conformance_steps import Scene, batch, produce
+from conformance_transactions import await_coordinator
 from kafka_raw import ANY_ACL, parts
 
 from hermes.security.acls import AclKind, AclOperation, AclPattern, AclPermission
@@ -21,13 +22,11 @@ _FINER = "rules don't go by hosts, nor by kinds of resources that Hermes lacks"
 
 #: As in `conformance`.
 SECURITY_DIFFERENCES = {
-    ("producing", "DescribeTransactions 0"): "there is no coordinator to look for",
     ("guarded", "any operation"): _INTERNALLY,
     ("guarded", "any permission"): _INTERNALLY,
     ("guarded", "any kind"): _INTERNALLY,
     ("guarded", "matching"): _INTERNALLY,
     ("guarded", "of a host"): _FINER,
-    ("guarded", "of a transactional id"): _FINER,
     ("guarded", "of a user"): _FINER,
     ("quotas", "of a client id"): "quotas are of users, and of bytes",
     ("quotas", "of an address"): "quotas are of users, and of bytes",
@@ -177,7 +176,7 @@ def _settle_quotas(scene: Scene, count: int) -> None:
 
 
 def producing(scene: Scene) -> None:
-    """Who produces, and the transactions that there are none of."""
+    """Who produces, and transactions that there are none of."""
     numbered = {"producer_id": 4000, "producer_epoch": 2, "base_sequence": 0}
     produce(scene, "filled", batch(b"a", b"b", **numbered))
     make = parts("DescribeProducers", 0)
@@ -195,6 +194,8 @@ def producing(scene: Scene) -> None:
     nothing: dict[str, Any] = {"state_filters": (), "producer_id_filters": ()}
     scene.ask("no regular expression", "ListTransactions", 2, **nothing, **more)
     ids = ("a", "b")
+    for each in ids:
+        await_coordinator(scene, each)
     scene.ask("DescribeTransactions 0", "DescribeTransactions", 0, transactional_ids=ids)
 
 

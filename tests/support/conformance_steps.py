@@ -63,7 +63,11 @@ _UNORDERED = {
     *("mechanisms", "members", "results", "isr_nodes"),
     *("resources", "acls", "matching_acls", "entries", "values", "credential_infos"),
 }
-_UNORDERED_PARTS = {"DescribeLogDirsTopic", "DescribeLogDirsPartition"}
+_UNORDERED_PARTS = {
+    *("DescribeLogDirsTopic", "DescribeLogDirsPartition"),
+    *("AddPartitionsToTxnTopicResult", "AddPartitionsToTxnPartitionResult"),
+    *("WritableTxnMarkerTopicResult", "TopicData"),
+}
 
 
 class Scene:

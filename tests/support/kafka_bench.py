@@ -16,6 +16,7 @@ from hermes.kafka.dispatching import Dispatcher, KafkaServer
 from hermes.kafka.fetch import Fetches
 from hermes.kafka.group_wiring import FILE_NAME, TopicSizes, coordinator_settings
 from hermes.kafka.produce import Produces
+from hermes.kafka.transactions.transactions import Transactions
 from hermes.protocol.kio_messages import import_messages
 from hermes.server.policies import ListenerPolicy
 from hermes.storage import FileLayer
@@ -85,6 +86,7 @@ class KafkaBench(BrokerBench):
         )
         self.server = KafkaServer(self.shared, self.cluster, groups)
         self.server.produces, self.server.fetches = Produces(self.server), Fetches(self.server)
+        self.server.transactions = Transactions.of(self.shared, self.cluster, groups, None)
         self.dispatcher = Dispatcher(self.server)
 
     def connect_kafka(

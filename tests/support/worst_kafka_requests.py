@@ -113,6 +113,10 @@ def kafka_kinds() -> list[Kind]:
         Kind("20,000 users altered", _altering_users()),
         Kind("producers of 60,000 partitions", _producers()),
         Kind("60,000 transactions", _transactions()),
+        Kind("60,000 partitions in a transaction", _adding()),
+        Kind("2,000 transactional ids", _transactional_ids(2000), 2000),
+        Kind("60,000 offsets in a transaction", _committing_in_transaction()),
+        Kind("markers for 60,000 partitions", _markers()),
         Kind("20,000 moves", _moves()),
         Kind("60,000 elections", _elections()),
         Kind("moves of 60,000 topics", _listed_moves()),
@@ -279,6 +283,41 @@ def _producers() -> bytes:
 
 def _transactions() -> bytes:
     return _many("DescribeTransactions", 0, 60_000, "transactional_ids")
+
+
+_NOBODYS = {"producer_id": 5, "producer_epoch": 0}
+
+
+def _adding() -> bytes:
+    topic = {"name": "no000000", "partitions": list(range(60_000))}
+    ids = {f"v3_and_below_{key}": each for key, each in _NOBODYS.items()}
+    given = {"v3_and_below_transactional_id": "t", "v3_and_below_topics": [topic]}
+    return _request("AddPartitionsToTxn", 3, **given, **ids)
+
+
+def _transactional_ids(count: int) -> bytes:
+    ids = {"producer_id": -1, "producer_epoch": -1, "transaction_timeout": 1000}
+    return b"".join(
+        _request("InitProducerId", 4, transactional_id=f"t{number}", **ids)
+        for number in range(count)
+    )
+
+
+def _committing_in_transaction() -> bytes:
+    partition = {"committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    topic = {
+        "name": _WIDE,
+        "partitions": [{"partition_index": each, **partition} for each in range(60_000)],
+    }
+    member = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+    given = {"transactional_id": "t", "group_id": _GROUP, "topics": [topic], **member}
+    return _request("TxnOffsetCommit", 4, **given, **_NOBODYS)
+
+
+def _markers() -> bytes:
+    topics = [{"name": "no000000", "partition_indexes": list(range(60_000))}]
+    marker = {"transaction_result": True, "coordinator_epoch": 0, "topics": topics, **_NOBODYS}
+    return _request("WriteTxnMarkers", 1, markers=[marker])
 
 
 def _moves() -> bytes:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from hermes.client.kafka_asking import KafkaAsker
@@ -173,16 +172,12 @@ def test_offsets_end_with_their_topic(broker: RunningKafka, asker: KafkaAsker) -
     assert committed(asker, "web") == {"mine": 7}
 
 
-def test_who_wants_transactions_is_told_at_once(asker: KafkaAsker) -> None:
-    (found,) = asker.ask("FindCoordinator", 6, key_type=1, coordinator_keys=["t"]).coordinators
-    assert found.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
-    assert "no transactions" in found.error_message
-
-
-def test_a_transactional_producer_fails_with_the_reason(broker: RunningKafka) -> None:
-    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"}
-    with pytest.raises(KafkaException, match="has no transactions: leave transactional"):
-        Producer({**settings, "log_level": 0}).init_transactions(60)
+def test_only_groups_and_transactions_have_coordinators(asker: KafkaAsker) -> None:
+    for kind, code in ((1, Code.NONE), (2, Code.INVALID_REQUEST)):
+        (found,) = asker.ask(
+            "FindCoordinator", 6, key_type=kind, coordinator_keys=["t"]
+        ).coordinators
+        assert found.error_code == code
 
 
 @pytest.mark.parametrize(("kind", "named"), [(32, "32 (a consumer group)"), (5, "5")])

@@ -89,7 +89,10 @@ def test_without_rules_everything_is_allowed(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("alice", "produce", "clicks", "--group", "x"), "give TOPIC or --group, not both"),
+        (
+            ("alice", "produce", "clicks", "--group", "x"),
+            "give TOPIC, --group or --transactional-id, one of them",
+        ),
         (("alice", "produce"), "produce is not done to the cluster: name a topic or a --group"),
         (("alice", "produce", "--group", "x"), "produce is not done to a group"),
         (("alice", "write", "x"), "'write' is not one of"),

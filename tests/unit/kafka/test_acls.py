@@ -62,7 +62,7 @@ def test_there_are_only_so_many_and_one_too_many_changes_nothing(tmp_path: Path)
 
 def test_a_deletion_answers_within_bounds(tmp_path: Path) -> None:
     bench = KafkaBench(tmp_path, access=RULES)
-    created(bench, *[f"t{n}" for n in range(997)])  # and three of the file
+    created(bench, *[f"t{n}" for n in range(996)])  # and four of the file
     results = deleted(bench, 1002)
     codes = [each.error_code.value for each in results]
     assert codes == [Code.NONE] * 10 + [Code.INVALID_REQUEST] * 992

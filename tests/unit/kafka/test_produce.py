@@ -107,7 +107,6 @@ def test_each_version_is_told_what_is_wrong(bench: KafkaBench, version: int) -> 
         (3, {"partition": 1}),
         (3, {"partition": -1}),
         (21, {"acks": 2}),
-        (53, {"transactional_id": "t"}),
         (100, {"version": 13, "named": {"topic_id": None}}),
     ],
 )
@@ -116,12 +115,6 @@ def test_what_is_not_there_is_an_error_of_its_partition(
 ) -> None:
     others = {name: each for name, each in fields.items() if name != "version"}
     assert produce(bench, fields.get("version", 9), BATCH, **others).error_code == code
-
-
-def test_a_transaction_is_refused_with_the_reason(bench: KafkaBench) -> None:
-    refused = produce(bench, 9, BATCH, transactional_id="t")
-    assert refused.error_code == 53
-    assert refused.error_message.startswith("Hermes has no transactions: leave transactional.id")
 
 
 @pytest.mark.parametrize(

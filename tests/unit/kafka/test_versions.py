@@ -9,6 +9,9 @@ from kafka_bench import KafkaBench, encode_request, messages
 from hermes.kafka.apis import APIS, Api
 from hermes.kafka.versions import answer
 
+GROUP = "0e 67726f75702e76657273696f6e"
+TRANSACTION = "14 7472616e73616374696f6e2e76657273696f6e"
+
 
 @pytest.mark.parametrize("version", range(5))
 def test_each_version_tells_the_same(tmp_path: Path, version: int) -> None:
@@ -25,17 +28,18 @@ def test_each_version_tells_the_same(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize(
     ("version", "tags"),
     [
-        # two tags: epoch 0 of what is settled | group.version, highest 1, lowest 1
-        (3, "02 0108 0000000000000000 0214 02 0e 67726f75702e76657273696f6e 0001 0001 00"),
-        # and before them what could be: group.version, lowest 0, highest 1
+        # two tags: epoch 0 of what is settled | group.version, highest and lowest 1, and
+        # transaction.version, highest and lowest 2
+        (3, f"02 0108 0000000000000000 022d 03 {GROUP} 0001 0001 00 {TRANSACTION} 0002 0002 00"),
+        # and before them what could be: the same from 0 on
         (
             4,
-            "03 0014 02 0e 67726f75702e76657273696f6e 0000 0001 00"
-            "0108 0000000000000000 0214 02 0e 67726f75702e76657273696f6e 0001 0001 00",
+            f"03 002d 03 {GROUP} 0000 0001 00 {TRANSACTION} 0000 0002 00"
+            f"0108 0000000000000000 022d 03 {GROUP} 0001 0001 00 {TRANSACTION} 0002 0002 00",
         ),
     ],
 )
-def test_the_feature_of_consumer_groups_is_told(version: int, tags: str) -> None:
+def test_features_are_told(version: int, tags: str) -> None:
     answered = answer(version, bytes.fromhex("02 61 02 31 00"))
     assert answered.endswith(bytes(4) + bytes.fromhex(tags))
 

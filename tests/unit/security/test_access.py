@@ -187,7 +187,7 @@ RULE = {"principal": "alice", "operations": ["produce"]}
         ([{**RULE, "principal": "group:x*"}], "named in full"),
         ([{**RULE, "topic": 123}], "expected a name in quotes for topic, got 123"),
         ([{**RULE, "topic": None}], "expected a name in quotes for topic"),
-        ([{**RULE, "topic": "a", "group": "b"}], "a topic, a group or the cluster, one of them"),
+        ([{**RULE, "topic": "a", "group": "b"}], "a transactional_id or the cluster, one of them"),
         ([{**RULE, "topic": "/(/"}], "not a regular expression"),
         ([{**RULE, "group": "g"}], "produce is not done to a group"),
         ([{**RULE, "operations": "produce"}], "expected a list of operations"),

@@ -114,7 +114,8 @@ def test_groups_of_users_and_who_is_nobody() -> None:
         (acl(principal="User:web-*"), "nobody here"),
         (acl(principal="User:group:ops"), "nobody here"),
         (acl(principal="Group:*"), "nobody here"),
-        (acl("WRITE", "TRANSACTIONAL_ID"), "nothing of the kind TRANSACTIONAL_ID"),
+        (acl("DESCRIBE", "DELEGATION_TOKEN"), "nothing of the kind DELEGATION_TOKEN"),
+        (acl("READ", "TRANSACTIONAL_ID"), "no READ of a transactional_id"),
         (acl("WRITE", "GROUP"), "no WRITE of a group"),
         (acl("DESCRIBE_CONFIGS", "CLUSTER", "kafka-cluster"), "no DESCRIBE_CONFIGS of a cluster"),
         (acl("ALTER_CONFIGS", "CLUSTER", "kafka-cluster"), "no ALTER_CONFIGS of a cluster"),
@@ -148,6 +149,7 @@ def test_rules_of_a_file_are_shown() -> None:
     assert [*acls_of(everything)] == [
         acl("ALL", "TOPIC", "*", principal="User:ANONYMOUS"),
         acl("ALL", "GROUP", "*", principal="User:ANONYMOUS"),
+        acl("ALL", "TRANSACTIONAL_ID", "*", principal="User:ANONYMOUS"),
         acl("ALL", "CLUSTER", "kafka-cluster", principal="User:ANONYMOUS"),
     ]
     denied = AccessRule("group:ops", frozenset({Operation.GROUP}), group="/a|b/", allow=False)

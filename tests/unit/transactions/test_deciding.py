@@ -12,7 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.transactions import deciding
 from hermes.transactions.deciding import Producer, ProducerIdNeededError
-from hermes.transactions.state import EXHAUSTED_EPOCH, NO_EPOCH, NO_ID, State, Transaction
+from hermes.transactions.state import (
+    EXHAUSTED_EPOCH,
+    NO_EPOCH,
+    NO_ID,
+    State,
+    Transaction,
+    group_at,
+    group_place,
+    partition_of,
+)
 
 ID = 7
 PLACE = ("orders", 0)
@@ -89,20 +98,22 @@ def test_an_exhausted_producer_id_is_replaced() -> None:
 
 @pytest.mark.parametrize("state", RESTING)
 def test_a_transaction_begins_with_its_first_partition(state: State) -> None:
-    made = deciding.joined(transaction(state), Producer(ID, 5), [PLACE], [], 2, NOW)
+    made = deciding.joined(transaction(state), Producer(ID, 5), [PLACE], 2, NOW)
     assert (made.state, made.places, made.started_ms) == (State.ONGOING, {PLACE}, NOW)
-    more = deciding.joined(made, Producer(ID, 5), [("paid", 1)], ["payers"], 2, NOW + 5)
-    assert (more.places, more.groups) == ({PLACE, ("paid", 1)}, {"payers"})
+    more = deciding.joined(made, Producer(ID, 5), [("paid", 1), group_place("payers")], 2, NOW + 5)
+    assert more.places == {PLACE, ("paid", 1), group_place("payers")}
     assert more.started_ms == NOW
-    assert deciding.joined(more, Producer(ID, 5), [PLACE], ["payers"], 2, NOW + 9) is more
+    assert (
+        deciding.joined(more, Producer(ID, 5), [PLACE, group_place("payers")], 2, NOW + 9) is more
+    )
 
 
-@pytest.mark.parametrize("check", ["joined", "check_joined"])
+@pytest.mark.parametrize("check", ["joined", "found_joined"])
 def test_who_may_add_partitions(check: str) -> None:
     def call(known: Transaction | None, producer: Producer) -> Code:
         if check == "joined":
-            return refusal(deciding.joined, known, producer, [PLACE], [], 0, NOW)
-        return refusal(deciding.check_joined, known, producer, PLACE)
+            return refusal(deciding.joined, known, producer, [PLACE], 0, NOW)
+        return refusal(deciding.found_joined, known, producer, [PLACE])
 
     ongoing = transaction(State.ONGOING)
     assert call(None, Producer(ID, 5)) is Code.INVALID_PRODUCER_ID_MAPPING
@@ -113,10 +124,9 @@ def test_who_may_add_partitions(check: str) -> None:
 
 
 def test_a_partition_is_in_it_or_not() -> None:
-    known, producer = transaction(State.ONGOING), Producer(ID, 5)
-    deciding.check_joined(known, producer, PLACE)
-    code = refusal(deciding.check_joined, known, producer, ("orders", 1))
-    assert code is Code.TRANSACTION_ABORTABLE
+    other = ("orders", 1)
+    found = deciding.found_joined(transaction(State.ONGOING), Producer(ID, 5), [PLACE, other])
+    assert found == {PLACE: Code.NONE, other: Code.TRANSACTION_ABORTABLE}
 
 
 # -- ends ---------------------------------------------------------------------------------------
@@ -249,6 +259,21 @@ def test_a_fenced_epoch_never_overflows() -> None:
         assert (next_one.producer_id, next_one.epoch) > (ID, made.epoch)
 
 
+# -- names --------------------------------------------------------------------------------------
+
+
+def test_groups_stand_among_partitions() -> None:
+    for name in ("payers", "", "a/b"):
+        assert group_at(group_place(name)) == name
+    assert group_at(PLACE) is None
+    assert group_at(("__consumer_offsets", 3)) is None
+
+
+def test_ids_are_spread_as_by_kafka() -> None:
+    # Of Java: Utils.abs("...".hashCode()) % 50
+    assert [partition_of(each, 50) for each in ("", "a", "user-7")] == [0, 47, 29]
+
+
 # -- whatever comes -----------------------------------------------------------------------------
 
 
@@ -307,7 +332,7 @@ class AnyOrder(RuleBasedStateMachine):
     def join(self, number: int, partition: int) -> None:
         client = self.clients[number]
         made = self.take(
-            deciding.joined, client.producer, [("orders", partition)], [], client.version, self.now
+            deciding.joined, client.producer, [("orders", partition)], client.version, self.now
         )
         if made is not None:
             assert client.producer == (made.producer_id, made.epoch)
@@ -323,10 +348,8 @@ class AnyOrder(RuleBasedStateMachine):
             assert self.decided[client.producer] == commits
         self.decided[client.producer] = commits
         if hears and client.version:
-            rotated = made.next_id != NO_ID
-            after = Producer(made.next_id, 0) if rotated else Producer(made.producer_id, made.epoch)
-            client.producer = after
-            self.told.add(after)
+            client.producer = deciding.next_producer(made)
+            self.told.add(client.producer)
 
     @rule()
     def complete(self) -> None:

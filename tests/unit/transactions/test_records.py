@@ -26,7 +26,6 @@ TRANSACTIONS = st.builds(
     st.integers(0, 2**31 - 1),
     st.sampled_from(list(State)),
     st.frozensets(st.tuples(st.text("abc._-", min_size=1), st.integers(0, 2**31 - 1))),
-    st.frozensets(st.text()),
     _TIMES,
     _TIMES,
     st.just(-1),

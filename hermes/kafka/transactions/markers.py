@@ -1,0 +1,91 @@
+"""Writes the markers that are for this broker: of partitions that it leads, and of its groups."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from hermes.cluster.cluster_topics import ClusterTopics
+from hermes.cluster.shared import Shared
+from hermes.errors import HermesError
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.partition.acknowledgements import Safety
+from hermes.partition.partition import Partition
+from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, code_of
+from hermes.protocol.transaction_markers import Marker
+from hermes.server.fairness import cooperatively
+from hermes.server.outcomes import settled
+from hermes.storage import Log
+from hermes.transactions.deciding import EPOCH_GROWS
+from hermes.transactions.state import Place, group_at
+
+_CODES = {
+    Safety.FLUSHED: Code.NONE,
+    Safety.ENDED: Code.NOT_LEADER_OR_FOLLOWER,
+    Safety.UNKNOWN: MAY_BE_STORED,
+    Safety.LATE: Code.REQUEST_TIMED_OUT,
+}
+
+
+class _Appended(NamedTuple):
+    place: Place
+    log: Log
+    opening: int
+    end_offset: int
+
+
+class Markers:
+    """Lives in the reactor's thread."""
+
+    def __init__(self, shared: Shared, topics: ClusterTopics, groups: GroupCoordinator) -> None:
+        self._shared = shared
+        self._topics = topics
+        self._groups = groups
+
+    async def write(
+        self, marker: Marker, version: int, places: Collection[Place]
+    ) -> Mapping[Place, Code]:
+        """End a producer's transaction in these places; what became of each, once it is on disk.
+
+        `version`: of transactions, as the producer knows them.
+        """
+        codes: dict[Place, Code] = {}
+        appended: list[_Appended] = []
+
+        def append(place: Place) -> None:
+            try:
+                appended.append(self._append(marker, version, place))
+            except HermesError as error:
+                codes[place] = code_of(error)
+
+        partitions = [each for each in places if group_at(each) is None]
+        await settled(cooperatively(self._shared.scheduler, partitions, append))
+        for place in places:
+            group = group_at(place)
+            if group is not None:
+                codes[place] = await self._groups.end_transaction(
+                    group, marker.producer_id, commits=marker.is_commit
+                )
+        safety_of = await self._shared.acknowledgements.flushed(appended, None)
+        for each in appended:
+            codes[each.place] = _CODES[safety_of(each)]
+        return codes
+
+    def _append(self, marker: Marker, version: int, place: Place) -> _Appended:
+        partition = self._topics.partition(*place)
+        log = partition.log
+        if _has(partition, marker, version):
+            return _Appended(place, log, log.openings, log.end_offset)
+        end = partition.append_marker(marker, version)
+        return _Appended(place, log, log.openings, end)
+
+
+def _has(partition: Partition, marker: Marker, version: int) -> bool:
+    """Whether the marker was written before: an answer was lost, or the coordinator is a new one.
+
+    By its epoch, which no batch of the transaction had. Without that nothing tells a marker from
+    its repetition, and it is written again.
+    """
+    producers = partition.log.producers
+    known = None if producers is None else producers.states.get(marker.producer_id)
+    if known is None or version < EPOCH_GROWS:
+        return False
+    return known.epoch == marker.producer_epoch and known.transaction_start < 0

@@ -1,0 +1,89 @@
+"""What requests about transactions work with, whichever broker coordinates these."""
+
+from collections.abc import Collection, Mapping
+
+from twisted.internet.defer import Deferred
+
+from hermes.cluster.cluster import Cluster
+from hermes.cluster.shared import Shared
+from hermes.errors import HermesError
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.kafka.transactions.coordinator import TransactionCoordinator
+from hermes.kafka.transactions.ending import Ending
+from hermes.kafka.transactions.markers import Markers
+from hermes.kafka.transactions.remote import Peers
+from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.transactions.deciding import EPOCH_GROWS, Producer
+from hermes.transactions.state import Place
+
+
+class Transactions:
+    """Lives in the reactor's thread.
+
+    Args:
+        peers: None where this is the only broker.
+    """
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        markers: Markers,
+        peers: Peers | None,
+        broker_id: int,
+    ) -> None:
+        self.coordinator = coordinator
+        self.markers = markers
+        self._peers = peers
+        self._broker_id = broker_id
+
+    @classmethod
+    def of(
+        cls, shared: Shared, cluster: Cluster, groups: GroupCoordinator, peers: Peers | None
+    ) -> "Transactions":
+        """Those of a broker that has these parts."""
+        topics = cluster.topics
+        markers = Markers(shared, topics, groups)
+        ending = Ending(shared.clock, topics, markers, groups.local.coordinator_for, peers)
+        coordinator = TransactionCoordinator(
+            shared, topics, cluster.topic_changes, cluster.producer_ids, ending
+        )
+        return cls(coordinator, markers, peers, shared.config.broker_id)
+
+    def stop(self) -> "Deferred[None]":
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self.coordinator.stop()
+        if self._peers is not None:
+            await self._peers.stop()
+
+    async def join(
+        self, transactional_id: str, producer: Producer, places: Collection[Place], *, adds: bool
+    ) -> Mapping[Place, Code]:
+        """Take places into a producer's transaction, or find out whether they are in it.
+
+        `adds`: whether the producer leaves that to the brokers (KIP-890); else it has done so.
+        """
+        broker_id = await self.coordinator.coordinator_of(transactional_id)
+        if broker_id == self._broker_id:
+            return await self.join_here(transactional_id, producer, places, adds=adds)
+        if broker_id >= 0 and self._peers is not None:
+            try:
+                return await self._peers.add_partitions(
+                    broker_id, transactional_id, producer, places, verify_only=not adds
+                )
+            except HermesError:
+                pass
+        return dict.fromkeys(places, Code.COORDINATOR_NOT_AVAILABLE)
+
+    async def join_here(
+        self, transactional_id: str, producer: Producer, places: Collection[Place], *, adds: bool
+    ) -> Mapping[Place, Code]:
+        """The same, where this broker coordinates it."""
+        try:
+            if not adds:
+                return await self.coordinator.joined(transactional_id, producer, places)
+            await self.coordinator.join(transactional_id, producer, places, EPOCH_GROWS)
+        except KafkaError as error:
+            return dict.fromkeys(places, error.code)
+        return dict.fromkeys(places, Code.NONE)
