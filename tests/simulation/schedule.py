@@ -15,7 +15,8 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from histories import History
-from machines import KilledError, simulated_threads
+from machines import KilledError
+from simulated_threading import simulated_threads
 from twisted.logger import formatEvent, globalLogPublisher
 from world import World
 

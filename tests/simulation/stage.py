@@ -9,9 +9,10 @@ from brokers import SimulatedBroker, simulate_brokers
 from clients import run
 from coordination import Coordination
 from invariants_today import Books
-from machines import Machine, simulated_threads
+from machines import Machine
 from network import Network
 from requests import Client
+from simulated_threading import simulated_threads
 from world import World
 
 __all__ = ["Stage", "on_stage"]

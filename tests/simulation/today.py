@@ -8,8 +8,9 @@ from brokers import SimulatedBroker, simulate_brokers
 from clients import KEPT, Administrator, Producer, Reader, run
 from coordination import Coordination
 from invariants_today import Books, Partition
+from ledger import Ledger
 from machines import Machine
-from members import ClassicMember, ConsumerMember, Ledger, Member
+from members import ClassicMember, ConsumerMember, Member
 from network import Network
 from requests import Client, read_whole
 from schedule import SCENES

@@ -3,8 +3,9 @@
 import pytest
 from coordination import Coordination, SimulatedSession
 from disks import Disk
-from machines import Machine, Process, SimulatedEvent, SimulatedLock, simulated_threads
+from machines import Machine, Process
 from network import Network
+from simulated_threading import SimulatedEvent, SimulatedLock, simulated_threads
 from world import World
 
 from hermes.errors import CoordinationUnavailableError
