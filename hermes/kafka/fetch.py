@@ -500,8 +500,11 @@ class Fetches:
                 check_epoch(partition, epoch)
             if size > MAX_RESPONSE_BYTES:
                 size = MAX_RESPONSE_BYTES
-            records, view = log.fetch(offset, size, True, True, level == READ_COMMITTED)
-            if level == READ_COMMITTED and records and offset <= log.sidecar.aborted.newest:
+            if level != READ_COMMITTED:
+                records, view = log.fetch(offset, size, True, True)
+                return records, view, partition
+            records, view = log.fetch(offset, size, True, True, True)
+            if records and offset <= log.sidecar.aborted.newest:
                 # Of what was aborted a thread reads.
                 if isinstance(records, LogSlice):
                     records.release()

@@ -45,13 +45,7 @@ from hermes.storage.log_transactions import LogTransactions
 from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
-from hermes.storage.segment import (
-    FlushedEnd,
-    HighWatermark,
-    LastStableOffset,
-    LogView,
-    Segment,
-)
+from hermes.storage.segment import FlushedEnd, HighWatermark, LastStableOffset, LogView, Segment
 from hermes.storage.settings import LogSettings
 
 #: How often segments are looked at again when one was renamed or deleted at that moment.
@@ -429,8 +423,7 @@ class Log:
         """
         # What `_through_view` does, written out: this runs for every fetch.
         view = self.state.view
-        end: int = view.stable_end if is_committed else view.high_watermark
-        if offset == end and view.bases:
+        if offset == (view.stable_end if is_committed else view.high_watermark) and view.bases:
             return b"", view
         read = self._reader.fetch_stable if is_committed else self._reader.fetch
         try:

@@ -9,6 +9,7 @@ from hermes.errors import LogOfflineError, StorageError
 from hermes.storage.files import is_no_descriptor, storage_error
 from hermes.storage.log_state import LogState
 from hermes.storage.segment import FlushedEnd, HighWatermark, LogView
+from hermes.storage.transactions import ALL_DECIDED
 
 
 def flush(state: LogState) -> FlushedEnd:
@@ -49,7 +50,10 @@ def flush(state: LogState) -> FlushedEnd:
         bases, segments, _, high_watermark, stable_end = state.view
         if state.is_sole_copy:
             high_watermark = HighWatermark(work.end)
-            stable_end = state.stable_end(high_watermark, bases[0])
+            if state.transactions.first_open == ALL_DECIDED:  # as nearly always: no call
+                stable_end = work.end  # type: ignore[assignment]
+            else:
+                stable_end = state.stable_end(high_watermark, bases[0])
         state.view = LogView(bases, segments, work.end, high_watermark, stable_end)
     for each in state.told_of_flushes:
         try:

@@ -34,13 +34,7 @@ from hermes.storage.files import FileLayer, is_no_descriptor, is_no_room, storag
 from hermes.storage.loading import LoadedLog
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
-from hermes.storage.segment import (
-    FlushedEnd,
-    HighWatermark,
-    LastStableOffset,
-    LogView,
-    Segment,
-)
+from hermes.storage.segment import FlushedEnd, HighWatermark, LastStableOffset, LogView, Segment
 from hermes.storage.settings import LogSettings
 from hermes.storage.sidecar import Sidecar, busy_at
 from hermes.storage.tail import Tail
