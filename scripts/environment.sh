@@ -223,7 +223,7 @@ ensure_versitygw() {
     local version=v1.8.0 package=github.com/versity/versitygw/cmd/versitygw partial
     export HERMES_VERSITYGW="$cache/versitygw-$version/versitygw"
     [ -x "$HERMES_VERSITYGW" ] && return
-    command -v go >/dev/null || die "The tests need an S3 server, versitygw $version, which Go builds. Install Go 1.25 or newer
+    command -v go >/dev/null || die "The tests need an S3 server, versitygw $version, which Go builds. Install Go 1.26 or newer
 (https://go.dev/dl; what Debian and Ubuntu pack as golang may be older)."
     say "building versitygw $version with Go ..."
     mkdir -p "$cache"
