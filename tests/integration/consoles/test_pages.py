@@ -31,7 +31,7 @@ LOOKING: list[dict[str, Any]] = [
     {"principal": "viewer", "operations": ["describe"], "cluster": True},
 ]
 #: How many ACLs these come to.
-AS_ACLS = 11
+AS_ACLS = 13
 ABSENT = {"error": "UnsupportedVersionException"}
 NO_RULES = {"error": "SecurityDisabledException"}
 
