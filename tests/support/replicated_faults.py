@@ -111,6 +111,7 @@ def lose_power(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random)
     """One, some or all lose it, and each of them some of what it hasn't flushed."""
     numbers = random.sample(sorted(cluster.brokers), random.randint(1, len(cluster.brokers)))
     cluster.lose_power(numbers, random.choice(list(MODES)), random)
+    load.wait_until_in_sync()  # the one that had power may be the only one that has everything
 
 
 def fail_disk(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
