@@ -23,6 +23,7 @@ from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.partition.partition import Partition
 from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.security import LONGEST_NAME
 from hermes.server.clients import UNKNOWN_CLIENT
 from hermes.transactions import deciding
 from hermes.transactions.deciding import Producer, ProducerIdNeededError
@@ -150,7 +151,7 @@ class TransactionCoordinator:
                 each.callback(None)
 
     async def _part_of(self, transactional_id: str) -> Part:
-        if not transactional_id:
+        if not 0 < len(transactional_id) <= LONGEST_NAME:
             raise KafkaError(Code.INVALID_REQUEST)
         topic = self._topics.get(STATE_TOPIC)
         if topic is None or self._is_stopped:
@@ -175,7 +176,12 @@ class TransactionCoordinator:
         if not log.is_readable:
             raise KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS)
         part = self._parts[number] = Part(log)
-        Deferred.fromCoroutine(self._load(number, part))
+
+        def failed(failure: Failure) -> None:
+            self._log.failure("load", "transactions can't be read", failure)
+            self._leave(number, part)
+
+        Deferred.fromCoroutine(self._load(number, part)).addErrback(failed)
         return part
 
     def _partition(self, number: int) -> Partition:

@@ -84,6 +84,7 @@ class Ending:
                     pass
             await self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        log.is_doubtful = True  # should it come to be current again: this is to begin anew then
 
     async def _write(self, marker: Marker, version: int, places: set[Place]) -> set[Place]:
         """Have markers written; the places that want none any more."""

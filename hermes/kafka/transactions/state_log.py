@@ -86,6 +86,8 @@ class StateLog:
         KafkaError: it isn't, or nobody knows (`is_doubtful`).
         """
         partition, log = self.partition, self.partition.log
+        if not self.is_current:
+            raise KafkaError(Code.NOT_COORDINATOR)
         try:
             if partition.leadership is not None:
                 partition.leadership.check_enough()

@@ -128,7 +128,9 @@ def test_requests_that_no_client_of_ours_sends(kafka: RunningKafka) -> None:
             asked = {"transactional_id": name, "transaction_timeout": timeout, **ids}
             return Code(asker.ask("InitProducerId", 4, **asked).error_code)
 
-        assert init("") is Code.INVALID_REQUEST
+        asker.ask("FindCoordinator", 4, key_type=1, coordinator_keys=["nobody"])
+        for wrong_name in ("", "x" * 256):
+            assert init(wrong_name) is Code.INVALID_REQUEST
         for wrong in (0, 15 * 60 * 1000 + 1):
             assert init("t", wrong) is Code.INVALID_TRANSACTION_TIMEOUT
         ids = {"transactional_id": "nobody", "producer_id": 5, "producer_epoch": 0}
