@@ -46,6 +46,9 @@ _LISTEN = "tcp:0:interface=127.0.0.1"
 _STORED_BYTES = MESSAGE_BYTES + 9
 _WRITE_BYTES = 1 << 20
 
+_TRANSACTION_MESSAGES = 100
+_OF_TRANSACTIONS = 20  # of so many messages that are sent one is sent in a transaction, too
+
 _RATE = 100
 _WARM_UP_MESSAGES = 100
 _LATENCY_MS = 5.0
@@ -70,6 +73,7 @@ def measure(settings: Settings) -> list[Row]:
             except NotInstalled as missing:
                 rows.append(skipped_row(name, str(missing)))
         rows += _throughput(brokers, settings.rounds, count, directory)
+        rows += _transactions(brokers, settings.rounds, count // _OF_TRANSACTIONS)
         rows += _latencies(brokers, int(settings.latency_seconds * _RATE))
         rows.append(_memory(brokers))
     return [*rows, _start(settings)]
@@ -209,6 +213,42 @@ def _append_and_flush(path: Path, size_bytes: int) -> float:
     finally:
         os.close(file)
         path.unlink()
+
+
+# -- transactions -------------------------------------------------------------------------------
+
+
+def _transactions(brokers: dict[str, Any], rounds: int, count: int) -> list[Row]:
+    if _KAFKA not in brokers:
+        return []
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    for number in range(rounds + 1):
+        for name in (_HERMES, _KAFKA):
+            rate = transact(_kafka_address(brokers[name]), "transacted", count)
+            if number:  # the first one warms up
+                rates[name].append(rate)
+    what = f"transactions of {_TRANSACTION_MESSAGES} messages"
+    beside = {"beside_name": _KAFKA, "at_least": 1.0}
+    return [ratio_row(what, _UNIT, rates[_HERMES], rates[_KAFKA], **beside)]
+
+
+def transact(address: str, topic: str, count: int) -> float:
+    """Send messages in transactions, one after the other; messages per second."""
+    from confluent_kafka import Producer
+
+    payloads = make_payloads(_TRANSACTION_MESSAGES)
+    producer = Producer({"bootstrap.servers": address, "transactional.id": "bench"})
+    producer.init_transactions(_PATIENCE_SECONDS)
+    transactions = max(2, count // _TRANSACTION_MESSAGES)
+    started = 0.0
+    for number in range(transactions + 1):
+        producer.begin_transaction()
+        for each in payloads:
+            producer.produce(topic, each, partition=0)
+        producer.commit_transaction(_PATIENCE_SECONDS)
+        if not number:  # which has created the topic
+            started = time.perf_counter()
+    return transactions * _TRANSACTION_MESSAGES / (time.perf_counter() - started)
 
 
 # -- latency ------------------------------------------------------------------------------------
