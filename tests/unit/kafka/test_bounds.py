@@ -201,6 +201,45 @@ LARGE: dict[str, tuple[int, dict[str, Any]]] = {
         },
     ),
     "DeleteTopics": (5, {"topic_names": _NAMES, "timeout": 1000}),
+    "AddPartitionsToTxn": (
+        3,
+        {
+            "v3_and_below_transactional_id": "t",
+            "v3_and_below_producer_id": 5,
+            "v3_and_below_producer_epoch": 0,
+            "v3_and_below_topics": [{"name": "new", "partitions": list(range(_MANY))}],
+        },
+    ),
+    "TxnOffsetCommit": (
+        2,
+        {
+            "transactional_id": "t",
+            "group_id": "g",
+            "producer_id": 5,
+            "producer_epoch": 0,
+            "topics": [{"name": "new", "partitions": _PARTS}],
+        },
+    ),
+    "WriteTxnMarkers": (
+        1,
+        {
+            "markers": [
+                {
+                    "producer_id": 5,
+                    "producer_epoch": 0,
+                    "transaction_result": True,
+                    "coordinator_epoch": 0,
+                    "topics": [{"name": "new", "partition_indexes": list(range(_MANY))}],
+                }
+            ]
+        },
+    ),
+    "DescribeTransactions": (0, {"transactional_ids": _NAMES}),
+    "ListTransactions": (0, {"state_filters": _NAMES, "producer_id_filters": ()}),
+    "DescribeProducers": (
+        0,
+        {"topics": [{"name": "new", "partition_indexes": list(range(_MANY))}]},
+    ),
 }
 
 
