@@ -159,6 +159,8 @@ def ended(
     in_step, is_repeated = producer.epoch == known.epoch, False
     if grows:
         is_repeated = _is_over(known, producer) or producer.epoch + 1 == known.epoch
+        if known.epoch == _LAST_EPOCH and not state.is_prepared:
+            is_repeated = False  # it was aborted late, and its id has no epoch left
     if state.is_prepared and grows:
         is_fenced = not is_repeated
     elif state in _COMPLETE.values():

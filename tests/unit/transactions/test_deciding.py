@@ -385,3 +385,12 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_who_was_aborted_late_in_its_last_epoch_is_fenced(commits: bool) -> None:
+    late = deciding.fenced(transaction(State.ONGOING, EXHAUSTED_EPOCH), NOW)
+    over = deciding.completed(late, NOW)
+    producer = Producer(ID, EXHAUSTED_EPOCH)
+    code = refusal(deciding.ended, over, producer, 2, NOW, commits=commits)
+    assert code is Code.PRODUCER_FENCED
