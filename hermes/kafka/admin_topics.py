@@ -18,6 +18,7 @@ from hermes.kafka.topic_configs import topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
+from hermes.transactions.state import STATE_TOPIC
 
 #: Kafka's bound of what one request may create.
 _MOST_PARTITIONS: Final = 10_000
@@ -255,6 +256,11 @@ async def _grow(asked: Any, is_check: bool, call: Call) -> None:
             Code.INVALID_PARTITIONS,
             f"The topic {name} currently has {now} partition(s); {asked.count} would not be an "
             "increase.",
+        )
+    if name == STATE_TOPIC:
+        raise KafkaError(
+            Code.INVALID_PARTITIONS,
+            "Transactional ids would be looked for in other partitions than those that have them.",
         )
     assignment = None
     if asked.assignments is not None:
