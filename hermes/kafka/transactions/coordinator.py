@@ -7,6 +7,7 @@ believe to: what it appends is refused, and its markers are fenced by the epoch.
 
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -27,7 +28,7 @@ from hermes.security import LONGEST_NAME
 from hermes.server.clients import UNKNOWN_CLIENT
 from hermes.transactions import deciding
 from hermes.transactions.deciding import Producer, ProducerIdNeededError
-from hermes.transactions.state import STATE_TOPIC, Place, Transaction, partition_of
+from hermes.transactions.state import STATE_TOPIC, Place, State, Transaction, partition_of
 
 #: Into how many partitions ids are spread, and how many copies these get, where there are brokers.
 _PARTITIONS: Final = 16
@@ -37,8 +38,10 @@ _COPIES: Final = 3
 MOST_TIMEOUT_MS: Final = 15 * 60 * 1000
 _RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 
-#: A broker knows no more transactional ids: each takes a kilobyte.
+#: A broker knows no more transactional ids: each takes a kilobyte. And no more partitions and
+#: groups in their transactions together, which take 200 bytes each.
 _MOST_IDS: Final = 100_000
+_MOST_PLACES: Final = 500_000
 
 #: How long a request waits for another change of its id, before its client has to ask again.
 _PATIENCE_SECONDS: Final = 1.0
@@ -46,6 +49,9 @@ _PATIENCE_SECONDS: Final = 1.0
 #: How often it is looked what is led here, which transactions are late, and which ids have expired.
 _LOOK_SECONDS: Final = 0.5
 _EXPIRY_LOOKS: Final = 1000
+
+#: So many of a part are forgotten at once: each is written, and others wait meanwhile.
+_FORGOTTEN_AT_ONCE: Final = 200
 
 _SETTINGS: Final = {"cleanup_policy": "compact"}
 
@@ -59,8 +65,8 @@ class Entry:
 
     __slots__ = ("is_changing", "transaction", "waiting")
 
-    def __init__(self, transaction: Transaction | None = None) -> None:
-        self.transaction = transaction
+    def __init__(self) -> None:
+        self.transaction: Transaction | None = None
         self.is_changing = False
         self.waiting: list[Deferred[bool]] = []  # for its next change
 
@@ -69,13 +75,26 @@ class Part:
     """The ids of one partition of the state, for as long as this broker leads that in one epoch.
 
     Attributes:
+        ongoing: the names of those whose transactions are.
+        places: how many there are in all transactions.
         loading: those who wait until it is read; None once it is.
     """
 
     def __init__(self, log: StateLog) -> None:
         self.log = log
         self.entries: dict[str, Entry] = {}
+        self.ongoing: set[str] = set()
+        self.places = 0
         self.loading: list[Deferred[None]] | None = []
+
+    def note(self, name: str, made: Transaction | None) -> None:
+        """It is stored."""
+        entry = self.entries.setdefault(name, Entry())
+        for each, sign in ((entry.transaction, -1), (made, 1)):
+            self.places += 0 if each is None else sign * len(each.places)
+        entry.transaction = made
+        is_ongoing = made is not None and made.state is State.ONGOING
+        (self.ongoing.add if is_ongoing else self.ongoing.discard)(name)
 
 
 class TransactionCoordinator:
@@ -202,7 +221,8 @@ class TransactionCoordinator:
         if self._parts.get(number) is not part or not part.log.is_current:
             self._leave(number, part)
             return
-        part.entries = {name: Entry(each) for name, each in found.items()}
+        for name, each in found.items():
+            part.note(name, each)
         waiting, part.loading = part.loading or [], None
         for name, entry in part.entries.items():
             if entry.transaction is not None and entry.transaction.state.is_prepared:
@@ -249,7 +269,11 @@ class TransactionCoordinator:
         """Take partitions and groups into a producer's transaction."""
 
         def decide(known: Transaction | None, now_ms: int, _: int | None) -> Transaction:
-            return deciding.joined(known, producer, places, version, now_ms)
+            made = deciding.joined(known, producer, places, version, now_ms)
+            count = sum(each.places for each in self._parts.values())
+            if made is not known and count + len(places) > _MOST_PLACES:
+                raise KafkaError(Code.POLICY_VIOLATION, f"{count} partitions are in transactions.")
+            return made
 
         await self._change(await self._part_of(transactional_id), transactional_id, decide)
 
@@ -336,12 +360,13 @@ class TransactionCoordinator:
         except HermesError as error:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
-    async def _store(self, part: Part, name: str, made: Transaction) -> None:
+    async def _store(self, part: Part, name: str, made: Transaction | None) -> None:
+        """Store what there is of an id from now on; None forgets it."""
         entry = part.entries.setdefault(name, Entry())
         entry.is_changing = True
         try:
             await part.log.store(name, made)
-            entry.transaction = made
+            part.note(name, made)
         finally:
             entry.is_changing = False
             if entry.transaction is None:
@@ -349,7 +374,7 @@ class TransactionCoordinator:
             waiting, entry.waiting = entry.waiting, []
             for each in waiting:
                 _give(each, True)
-        if made.state.is_prepared:
+        if made is not None and made.state.is_prepared:
             self._end(part, name, made)
 
     # -- ends -----------------------------------------------------------------------------------
@@ -385,12 +410,11 @@ class TransactionCoordinator:
                 self._look_at(part)
 
     def _look_at(self, part: Part) -> None:
-        now_ms, looks_for_old = self._shared.now_ms(), self._looks % _EXPIRY_LOOKS == 0
-        for name, entry in list(part.entries.items()):
+        now_ms = self._shared.now_ms()
+        for name in list(part.ongoing):
+            entry = part.entries[name]
             known = entry.transaction
-            if known is None or entry.is_changing:
-                continue
-            if deciding.is_late(known, now_ms):
+            if known is not None and not entry.is_changing and deciding.is_late(known, now_ms):
                 self._log.info(
                     "late",
                     "the transaction of {name} is aborted: it took longer than {ms} ms",
@@ -398,16 +422,9 @@ class TransactionCoordinator:
                     ms=known.timeout_ms,
                 )
                 self._go(self._store(part, name, deciding.fenced(known, now_ms)))
-            elif looks_for_old and deciding.has_expired(known, _RETENTION_MS, now_ms):
-                self._go(self._forget(part, name, entry))
-
-    async def _forget(self, part: Part, name: str, entry: Entry) -> None:
-        entry.is_changing = True
-        try:
-            await part.log.store(name, None)
-            del part.entries[name]
-        finally:
-            entry.is_changing = False
+        if self._looks % _EXPIRY_LOOKS == 0:
+            for name in list(islice(_expired(part, now_ms), _FORGOTTEN_AT_ONCE)):
+                self._go(self._store(part, name, None))
 
     def _go(self, change: Coroutine[Any, Any, None]) -> None:
         """What fails here is tried again with the next look."""
@@ -416,6 +433,15 @@ class TransactionCoordinator:
             failure.trap(KafkaError)  # type: ignore[no-untyped-call]
 
         Deferred.fromCoroutine(change).addErrback(failed)
+
+
+def _expired(part: Part, now_ms: int) -> Iterator[str]:
+    for name, entry in part.entries.items():
+        known = entry.transaction
+        if known is None or entry.is_changing:
+            continue
+        if deciding.has_expired(known, _RETENTION_MS, now_ms):
+            yield name
 
 
 def _give(waiter: "Deferred[bool]", result: bool) -> None:
