@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
@@ -53,6 +53,7 @@ class Ending:
         self._coordinator_for = coordinator_for
         self._peers = peers
         self._under_way: set[Deferred[None]] = set()
+        self._is_stopped = False
 
     def begin(self, log: StateLog, name: str, decided: Transaction, then: Then) -> None:
         """End a decided transaction, for as long as `log` is current."""
@@ -61,12 +62,14 @@ class Ending:
 
         def ended(result: Any) -> None:
             self._under_way.discard(running)
-            if isinstance(result, Failure) and not isinstance(result.value, CancelledError):
+            if isinstance(result, Failure) and not self._is_stopped:
                 self._log.failure("ending the transaction of {name} failed", result, name=name)
+                log.is_doubtful = True  # so that it begins anew
 
         running.addBoth(ended)
 
     def stop(self) -> None:
+        self._is_stopped = True
         for each in list(self._under_way):
             each.cancel()
 
@@ -99,7 +102,7 @@ class Ending:
             Deferred.fromCoroutine(self._ask(broker_id, marker, version, some))
             for broker_id, some in by_broker.items()
         ]
-        for codes in await gatherResults(asked):
+        for codes in await gatherResults(asked, consumeErrors=True):
             gone |= {place for place, code in codes.items() if code in _DONE}
         return gone
 

@@ -101,10 +101,13 @@ class StateLog:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         appended = _Appended(log, log.openings, done.end_offset)
         safety_of = await self._shared.acknowledgements.flushed([appended], None)
-        if safety_of(appended) is not Safety.FLUSHED:
-            self.is_doubtful = True
-            ended = safety_of(appended) is Safety.ENDED
-            raise KafkaError(Code.NOT_COORDINATOR if ended else Code.COORDINATOR_NOT_AVAILABLE)
+        safety = safety_of(appended)
+        if safety is Safety.FLUSHED and self.is_current:
+            return
+        # What was read again meanwhile may lack it, even if it is committed by now.
+        self.is_doubtful = True
+        is_unknown = safety is Safety.UNKNOWN
+        raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE if is_unknown else Code.NOT_COORDINATOR)
 
 
 def _note(found: dict[str, Transaction], log: Log, record: Record) -> None:

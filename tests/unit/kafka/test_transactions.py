@@ -1,0 +1,229 @@
+"""Coordination of transactions in one broker: what is stored, read again, ended and given up."""
+
+import gc
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_bench import flush_in, log_lines
+from kafka_bench import KafkaBench
+from kafka_raw import parts
+from twisted.internet.defer import Deferred
+
+from hermes.kafka.transactions.coordinator import TransactionCoordinator
+from hermes.kafka.transactions.state_log import StateLog
+from hermes.partition.partition import Partition
+from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.storage.compaction import CompactionReport, compaction
+from hermes.transactions.deciding import EPOCH_GROWS, Producer
+from hermes.transactions.state import STATE_TOPIC, State, Transaction, group_place, partition_of
+
+PLACE = ("new", 0)
+TOPICS = {"new": {"format": "kafka"}, STATE_TOPIC: {"format": "kafka", "segment_bytes": 100}}
+DAY_MS = 24 * 3600 * 1000
+
+
+class Threads:
+    """Calls what belongs into a thread when the test lets it."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Deferred[Any], Any, tuple[Any, ...]]] = []
+
+    def call(self, function: Any, *args: Any) -> "Deferred[Any]":
+        done: Deferred[Any] = Deferred()
+        self.waiting.append((done, function, args))
+        return done
+
+    def run(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for done, function, args in waiting:
+            done.callback(function(*args))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[KafkaBench]:
+    bench = KafkaBench(tmp_path / "a log", topics=TOPICS)
+    bench.shared.topics.create_declared("new")
+    yield bench
+    bench.server.transactions.stop()
+    bench.close()
+
+
+def coordinator_of(bench: KafkaBench) -> TransactionCoordinator:
+    coordinator: TransactionCoordinator = bench.server.transactions.coordinator
+    return coordinator
+
+
+def begun(bench: KafkaBench, work: Coroutine[Any, Any, Any]) -> "Deferred[Any]":
+    done = Deferred.fromCoroutine(work)
+    bench.turns()
+    return done
+
+
+def made(bench: KafkaBench, work: Coroutine[Any, Any, Any]) -> Any:
+    done = begun(bench, work)
+    assert done.called, "it waits for something"
+    return done.result
+
+
+def refusal(bench: KafkaBench, done: "Deferred[Any]") -> Code:
+    bench.turns()
+    found: list[Any] = []
+    done.addErrback(found.append)
+    assert found, f"it isn't refused: {done}"
+    (failure,) = found
+    assert isinstance(failure.value, KafkaError)
+    return failure.value.code
+
+
+def initialize(bench: KafkaBench, name: str = "t") -> Producer:
+    coordinator = coordinator_of(bench)
+    made(bench, coordinator.coordinator_of(name))
+    known = made(bench, coordinator.initialize(name, 60_000, None))
+    return Producer(known.producer_id, known.epoch)
+
+
+def state_partition(bench: KafkaBench) -> Partition:
+    coordinator = coordinator_of(bench)
+    made(bench, coordinator.coordinator_of("t"))
+    return bench.cluster.topics.partition(STATE_TOPIC, 0)
+
+
+def test_what_was_left_meanwhile_is_not_said_to_be_stored(bench: KafkaBench) -> None:
+    log = StateLog(bench.shared, state_partition(bench))
+    threads = Threads()
+    flush_in(bench.flusher, threads.call)
+    storing = begun(bench, log.store("t", Transaction(5, 0, 1000, State.EMPTY)))
+    assert not storing.called
+    log.is_doubtful = True  # and perhaps read again by another, before this was there to be read
+    threads.run()
+    assert refusal(bench, storing) is Code.NOT_COORDINATOR
+
+
+def test_the_state_is_read_where_compaction_has_left_nothing(bench: KafkaBench) -> None:
+    partition = state_partition(bench)
+    state = StateLog(bench.shared, partition)
+    kept = Transaction(5, 0, 1000, State.EMPTY, updated_ms=1, started_ms=-1)
+    for name, transaction in (("a", kept), ("b", kept), ("b", None), ("a", kept), ("a", None)):
+        made(bench, state.store(name, transaction))
+        made(bench, state.store("c", kept))
+    log = partition.log
+    for now_ms in (0, 10 * DAY_MS):
+        for _ in compaction(log, 0, now_ms, DAY_MS, CompactionReport()):
+            pass
+    assert len(log.state.view.segments) > 1
+    assert state.read() == {"c": kept}
+
+
+def test_an_end_that_fails_unexpectedly_begins_anew(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, markers = coordinator_of(bench), bench.server.transactions.markers
+    producer = initialize(bench)
+    made(bench, coordinator.join("t", producer, [PLACE], EPOCH_GROWS))
+    with monkeypatch.context() as patch, log_lines() as lines:
+        patch.setattr(markers, "_append", lambda *_: 1 / 0)
+        made(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=True))
+        assert any("division by zero" in line for line in lines)
+    coordinator.begin()
+    bench.clock.advance(0.5)
+    bench.turns()
+    assert made(bench, coordinator.describe("t")).state is State.COMPLETE_COMMIT
+
+
+def test_who_stops_says_nothing_of_ends_under_way(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = coordinator_of(bench)
+    producer = initialize(bench)
+    made(bench, coordinator.join("t", producer, [PLACE, group_place("g")], EPOCH_GROWS))
+    held: list[Deferred[Any]] = [Deferred()]
+    monkeypatch.setattr(bench.server.transactions.markers, "write", lambda *_: held[0])
+    with log_lines() as lines:
+        ending = begun(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=True))
+        assert ending.called
+        bench.server.transactions.stop()
+        bench.turns()
+        gc.collect()
+    assert [line for line in lines if "Error" in line] == []
+
+
+def test_a_new_coordinator_ends_what_was_decided(tmp_path: Path) -> None:
+    settings = {"topics": {"new": {"format": "kafka"}}}
+    bench = KafkaBench(tmp_path / "a log", **settings)
+    bench.shared.topics.create_declared("new")
+    producer = initialize(bench)
+    partition = bench.cluster.topics.partition(STATE_TOPIC, partition_of("t", 16))
+    decided = made(bench, coordinator_of(bench).describe("t"))._replace(
+        state=State.PREPARE_ABORT, places=frozenset({PLACE}), epoch=producer.epoch + 1, version=2
+    )
+    made(bench, StateLog(bench.shared, partition).store("t", decided))
+    bench.server.transactions.stop()
+    bench.close()
+    bench = KafkaBench(tmp_path / "a log", **settings)
+    try:
+        coordinator_of(bench).begin()
+        bench.clock.advance(1)
+        bench.turns()
+        assert made(bench, coordinator_of(bench).describe("t")).state is State.COMPLETE_ABORT
+        log = bench.cluster.topics.log(*PLACE)
+        assert log.producers is not None
+        assert log.producers.states[producer.id].epoch == producer.epoch + 1
+    finally:
+        bench.server.transactions.stop()
+        bench.close()
+
+
+def test_late_ones_are_aborted_and_old_ones_forgotten(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = coordinator_of(bench)
+    producer = initialize(bench)
+    made(bench, coordinator.join("t", producer, [PLACE], EPOCH_GROWS))
+    monkeypatch.setattr("hermes.kafka.transactions.coordinator._EXPIRY_LOOKS", 1)
+    coordinator.begin()
+    now_ms = bench.shared.now_ms()
+
+    def look(later_ms: int) -> None:
+        bench.shared.now_ms = lambda: now_ms + later_ms
+        bench.clock.advance(0.5)
+        bench.turns()
+
+    look(60_000)
+    assert made(bench, coordinator.describe("t")).state is State.ONGOING
+    look(60_001)
+    bench.clock.advance(0.1)
+    bench.turns()
+    assert made(bench, coordinator.describe("t")).state is State.COMPLETE_ABORT
+    look(60_001 + 7 * DAY_MS)
+    asked = begun(bench, coordinator.describe("t"))
+    assert refusal(bench, asked) is Code.TRANSACTIONAL_ID_NOT_FOUND
+    assert list(coordinator.all()) == []
+    assert sum(each.places for each in coordinator._parts.values()) == 0
+
+
+def test_transactions_have_so_many_partitions_together(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes.kafka.transactions.coordinator._MOST_PLACES", 2)
+    coordinator = coordinator_of(bench)
+    producer = initialize(bench)
+    groups = [group_place(name) for name in "abc"]
+    made(bench, coordinator.join("t", producer, groups[:2], EPOCH_GROWS))
+    asked = begun(bench, coordinator.join("t", producer, groups[2:], EPOCH_GROWS))
+    assert refusal(bench, asked) is Code.POLICY_VIOLATION
+    made(bench, coordinator.join("t", producer, groups[:1], EPOCH_GROWS))
+    made(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=True))
+    known = made(bench, coordinator.describe("t"))
+    producer = Producer(known.producer_id, known.epoch)
+    made(bench, coordinator.join("t", producer, groups[2:], EPOCH_GROWS))
+
+
+def test_the_state_gets_no_further_partitions(bench: KafkaBench) -> None:
+    initialize(bench)
+    make = parts("CreatePartitions", 3)
+    topic = make.CreatePartitionsTopic(name=STATE_TOPIC, count=17, assignments=None)
+    asked = {"topics": (topic,), "timeout": make.timeout(1000), "validate_only": False}
+    answer = bench.ask("CreatePartitions", 3, **asked)
+    assert [Code(each.error_code) for each in answer.results] == [Code.INVALID_PARTITIONS]
