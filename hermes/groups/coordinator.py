@@ -373,7 +373,10 @@ class GroupCoordinator:
                 return Code.COORDINATOR_LOAD_IN_PROGRESS
             self.local.check_memory(name, sum(offset_bytes(*each) for each in offsets.items()))
             pending = {pending_place(producer_id, place): each for place, each in offsets.items()}
-            return await self.local.write(entry, Change(name, None, pending))
+            code = await self.local.write(entry, Change(name, None, pending))
+            if code is not Code.NONE:
+                entry.doubtful.setdefault(producer_id, set()).update(offsets)
+            return code
         except KafkaError as error:
             return _of_commit(error)
         finally:
@@ -391,15 +394,20 @@ class GroupCoordinator:
             return error.code
         if entry is None:
             return Code.NONE
-        found = entry.pending.get(producer_id, {})
-        if not found:
-            return Code.NONE
-        changes: dict[TopicPartition, Committed | None] = {}
-        for place, committed in found.items():
+        # What failed to be stored may be there all the same, and is of no later transaction.
+        changes: dict[TopicPartition, Committed | None] = {
+            pending_place(producer_id, place): None for place in entry.doubtful.get(producer_id, ())
+        }
+        for place, committed in entry.pending.get(producer_id, {}).items():
             if commits:
                 changes[place] = committed
             changes[pending_place(producer_id, place)] = None
-        return await self.local.write(entry, Change(name, None, changes))
+        if not changes:
+            return Code.NONE
+        code = await self.local.write(entry, Change(name, None, changes))
+        if code is Code.NONE:
+            entry.doubtful.pop(producer_id, None)
+        return code
 
     def unstable(self, name: str) -> Collection[TopicPartition]:
         """What transactions that haven't ended are about to commit of a group."""

@@ -51,6 +51,7 @@ class GroupEntry:
     Attributes:
         offsets: what it has committed, all of it on disk.
         pending: what transactions will commit when they do, by their producers' ids; on disk, too.
+        doubtful: what may be pending on disk, though that failed; by the producers' ids, too.
         markers: how many transactions have ended here.
         empty_ms: since when it has no members, in ms since 1970.
         busy: how many requests and writes are under way.
@@ -62,6 +63,7 @@ class GroupEntry:
     group: Group | ConsumerGroup
     offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
     pending: dict[int, dict[TopicPartition, Committed]] = field(default_factory=dict)
+    doubtful: dict[int, set[TopicPartition]] = field(default_factory=dict)
     markers: int = 0
     empty_ms: int = 0
     is_stored: bool = False
