@@ -32,6 +32,7 @@ DIFFERENT: Final = ("short", "over", "changed")
 _MASK: Final = (1 << 64) - 1
 _PRODUCERS: Final = "producers"
 _CLUSTER: Final = "cluster"
+_MIRROR: Final = "mirror"
 _SPARK: Final = "spark"
 
 
@@ -183,12 +184,16 @@ def _reference_of_unstamped(
     """What a tier's messages without a stamp are compared with.
 
     Nobody says where those of a cluster come from: another cluster may have others under the same
-    name.
+    name. A mirror's come from the cluster that its logs are named after.
     """
     if is_chosen and not _is_producers(first):
         return first
     if known[tier].counted is not None:
         of = known[tier].commits.of
+        return of if of in known else None
+    if tier.partition(":")[0] == _MIRROR:
+        sources = {log.partition("/")[0] for log in known[tier].logs}
+        of = f"{_CLUSTER}:{sources.pop()}" if len(sources) == 1 else ""
         return of if of in known else None
     clusters = [each for each in known if each.partition(":")[0] == _CLUSTER]
     return clusters[0] if len(clusters) == 1 and tier not in clusters else None

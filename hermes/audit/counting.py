@@ -177,24 +177,29 @@ class TierCounter:
         log: str = "",
         start: int = 0,
         end: int = 0,
+        target_topic: str = "",
         since_ms: int | None = None,
+        empty: int = 0,
         is_compacted: Callable[[], bool] = bool,
     ) -> None:
         """Count the records of whole batches from the set's base offset on; as `add_set`.
 
-        `is_compacted`: asked where offsets have no message.
+        Args:
+            empty: how many offsets of the range have no message, beside those that the set shows.
+            is_compacted: asked where offsets have none.
         """
         if topic.startswith(OWN_TOPICS):
             return
         counted = CountedRecords(records, self._window_ms)
         with self._lock:
-            held = self._opened(topic, log, start, end, "", since_ms)
+            held = self._opened(topic, log, start, end, target_topic, since_ms)
             held.damaged += counted.damaged
             if log:
-                if counted.empty and is_compacted():
-                    held.removed += counted.empty
+                empty += counted.empty
+                if empty and is_compacted():
+                    held.removed += empty
                 else:
-                    held.missing += counted.empty
+                    held.missing += empty
                 add_spans(held.spans, {window: (start, end) for window, _ in counted.found})
             add_tallies(held.found, counted.found)
             if len(held.found) >= _MOST_TALLIES:

@@ -7,15 +7,14 @@ how replicas or timestamps are treated.
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from hermes.errors import BrokerUnavailableError, HermesError
 from hermes.mirror.figures import Problems
-from hermes.mirror.kafka_cluster import KafkaCluster, check
+from hermes.mirror.kafka_cluster import TOPIC_RESOURCE, KafkaCluster, check
 
 _TIMEOUT_MS: Final = 10_000
 _LOOK_SECONDS: Final = 30.0
-_TOPIC: Final = 2  # as a kind of resource
 _SET_FOR_TOPIC: Final = 1  # as where a setting comes from
 _SET: Final = 0  # as what becomes of it
 _OF_THE_CLUSTER: Final = (
@@ -87,10 +86,10 @@ class TopicsInStep:
 
     def _set(self, topic: str, source: KafkaCluster, target_topic: str) -> None:
         target = self._target()
-        there = {each.name: each for each in _described(target, target_topic)}
+        there = {each.name: each for each in target.topic_settings(target_topic)}
         changes = [
             {"name": each.name, "config_operation": _SET, "value": each.value}
-            for each in _described(source, topic)
+            for each in source.topic_settings(topic)
             if each.config_source == _SET_FOR_TOPIC
             and not each.name.startswith(_OF_THE_CLUSTER)
             and each.name in there
@@ -99,17 +98,13 @@ class TopicsInStep:
         ]
         if not changes:
             return
-        resource = {"resource_type": _TOPIC, "resource_name": target_topic, "configs": changes}
+        resource = {
+            "resource_type": TOPIC_RESOURCE,
+            "resource_name": target_topic,
+            "configs": changes,
+        }
         answer = target.ask_any(
             "IncrementalAlterConfigs", 1, resources=[resource], validate_only=False
         )
         (found,) = answer.responses
         check(found.error_code, f"topic {target_topic!r}", found.error_message)
-
-
-def _described(cluster: KafkaCluster, topic: str) -> Any:
-    resource = {"resource_type": _TOPIC, "resource_name": topic, "configuration_keys": None}
-    answer = cluster.ask_any("DescribeConfigs", 4, resources=[resource])
-    (found,) = answer.results
-    check(found.error_code, f"topic {topic!r}", found.error_message)
-    return found.configs

@@ -10,6 +10,9 @@ from hermes.coordination.layout import BrokerPartition
 from hermes.errors import BrokerError, BrokerUnavailableError, ClientError, HermesError
 from hermes.security import ClientSecurity
 
+#: As a kind of resource.
+TOPIC_RESOURCE: Final = 2
+
 _TIMEOUT_SECONDS: Final = 10.0
 
 _Address = tuple[str, int]
@@ -127,6 +130,14 @@ class KafkaCluster:
         (found,) = answer.topics[0].partitions
         check(found.error_code, f"{topic} {number}")
         return int(found.offset)
+
+    def topic_settings(self, topic: str) -> Any:
+        asked = {"resource_type": TOPIC_RESOURCE, "resource_name": topic}
+        resource = {**asked, "configuration_keys": None}
+        answer = self.ask_any("DescribeConfigs", 4, resources=[resource])
+        (found,) = answer.results
+        check(found.error_code, f"topic {topic!r}", found.error_message)
+        return found.configs
 
     def _asker(self, address: _Address) -> KafkaAsker:
         with self._lock:

@@ -171,6 +171,16 @@ class MirrorSource:
             described = {each.name: each.value for each in consumer.describe_settings(topic)}
         return described.get("format") == FORMAT_KAFKA
 
+    def is_compacted(self, topic: str) -> bool:
+        """Whether compaction may have taken messages of a topic of Kafka's format."""
+        assert self.kafka is not None
+        try:
+            settings = self.kafka.topic_settings(topic)
+        except HermesError as error:
+            _log.warning("%s: can't tell whether %r is compacted: %s", self.name, topic, error)
+            return True
+        return any(e.name == "cleanup.policy" and e.value != "delete" for e in settings)
+
     def offset(self, claim: SourceClaim, time_ms: int) -> int:
         if isinstance(self._reader, KafkaReader):
             return self._reader.offset(claim.topic, claim.partition.partition, time_ms)

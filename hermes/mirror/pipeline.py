@@ -164,6 +164,9 @@ class Mirror:
         claim.figures.error = ""
         self._problems.forget(str(claim))
 
+    def is_compacted(self, claim: SourceClaim) -> bool:
+        return self._sources[claim.source].is_compacted(claim.topic)
+
     def note(self, text: str) -> None:
         self._problems.note(text)
 

@@ -268,7 +268,7 @@ class Planner:
             )
             for target in behind
         ]
-        if self._config.audit and not claim.holds_records and claim.acknowledged is None:
+        if self._config.audit and claim.acknowledged is None:
             # Nothing was ever committed: what is there was not counted for certain.
             offset = min(offset, self._first_offset(claim))
         return RoutingPlan(source_text, topic, targets, route, reached), offset, sets

@@ -29,8 +29,10 @@ from hermes.protocol.records import encode_batch, iterate_records
 from hermes.protocol.transaction_markers import CommittedOnly
 
 
-def record_stretches(fetched: RecordSet) -> Iterator[Stretch]:
+def record_stretches(fetched: RecordSet, there: int = 0) -> Iterator[Stretch]:
     """Divide what was fetched from an offset on; its last batch may be cut.
+
+    `there`: up to where the target has the source; a stretch ends there, too.
 
     Yields:
         Stretches without holes between them; those without data hold nothing to be copied.
@@ -60,22 +62,27 @@ def record_stretches(fetched: RecordSet) -> Iterator[Stretch]:
             reached = following.base_offset
         elif header.next_offset > reached:
             is_wanted = transactions.takes(header, batch) and header.record_count
-            made, count = _sent(header, batch, reached) if is_wanted else (b"", 0)
-            is_verbatim = bool(count) and count == header.next_offset - reached
-            yield Stretch(reached, header.next_offset, made, count, "", is_verbatim, True)
-            reached = header.next_offset
+            cuts = (there,) if reached < there < header.next_offset else ()
+            for until in (*cuts, header.next_offset):
+                made, count = _sent(header, batch, reached, until) if is_wanted else (b"", 0)
+                offsets, held = until - reached, count if is_wanted else header.record_count
+                is_verbatim = bool(count) and count == offsets
+                whole = (made, count, "", is_verbatim, True, max(offsets - held, 0))
+                yield Stretch(reached, until, *whole)
+                reached = until
 
 
-def _sent(header: BatchHeader, batch: memoryview, first: int) -> tuple[bytes, int]:
-    """A batch as a producer sends it, without what is before `first`; how many messages it has."""
+def _sent(header: BatchHeader, batch: memoryview, first: int, until: int) -> tuple[bytes, int]:
+    """A batch as a producer sends it, of these offsets only; how many messages it has."""
     set_by_broker = header.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
     is_dense = header.record_count == header.last_offset_delta + 1
-    if is_dense and header.base_offset >= first and not set_by_broker:
+    is_whole = first <= header.base_offset and header.next_offset <= until
+    if is_dense and is_whole and not set_by_broker:
         changed = header._replace(base_offset=0, leader_epoch=-1)
         if not header.has_producer and not header.is_transactional:
             return encode_header(changed) + batch[HEADER_BYTES:], header.record_count
         return with_producer(changed, batch[HEADER_BYTES:]), header.record_count
-    kept = [each for each in iterate_records(batch, header) if each.offset >= first]
+    kept = [each for each in iterate_records(batch, header) if first <= each.offset < until]
     if not kept:
         return b"", 0
     numbered = [each._replace(offset=n) for n, each in enumerate(kept)]

@@ -102,6 +102,9 @@ class ClaimContext(Protocol):
 
     def released(self, claim: "SourceClaim") -> None: ...
 
+    def is_compacted(self, claim: "SourceClaim") -> bool:
+        """Whether compaction may have taken messages of its topic at the source; blocks."""
+
     def note(self, text: str) -> None: ...
 
 
@@ -140,7 +143,7 @@ class SourceClaim(Claim):
         self.is_draining = self.is_ending = False
         self.failures = 0
         self._context = context
-        self._counter = None if self.holds_records else context.counter
+        self._counter = context.counter
         self._pending: deque[PendingStretch] = deque()
         self._in_flight_bytes = 0
         self._paused_until = 0.0
@@ -149,6 +152,8 @@ class SourceClaim(Claim):
         self._refused: set[int] = set()
         # Those that are too large: nothing is sent behind one before the target has taken it.
         self._large: set[int] = set()
+        # Whether compaction at the source is why offsets have no message; asked when some have none
+        self._is_compacted = False
 
     def __str__(self) -> str:
         return f"{self.source}: topic {self.topic!r} partition {self.partition}"
@@ -214,7 +219,10 @@ class SourceClaim(Claim):
             self.plan = plan
             self.start_over_at = None
             self.is_draining = False
-            self.fetch_offset = self.acknowledged = self.covered = offset
+            self.fetch_offset = self.acknowledged = offset
+            # What this process has counted may not be reported yet.
+            is_counted = self._counter is not None and self.covered is not None
+            self.covered = min(self.covered or 0, offset) if is_counted else offset
             self.figures.position = offset
             self.figures.is_held = True
         self._context.has_room()
@@ -284,7 +292,7 @@ class SourceClaim(Claim):
             if not self.holds_records:
                 self.pause(HOLDS_RECORDS)
                 return
-            found = record_stretches(messages)
+            found = record_stretches(messages, self._there())
         else:
             found = self._one_by_one(stretches(messages.data, messages.base_offset))
         try:
@@ -339,6 +347,10 @@ class SourceClaim(Claim):
 
     # -- inside ---------------------------------------------------------------------------------
 
+    def _there(self) -> int:
+        plan = self.plan
+        return 0 if plan is None else plan.reached[plan.route.home(len(plan.reached))]
+
     def _one_by_one(self, found: Iterable[Stretch]) -> Iterator[Stretch]:
         begin, end = self._singly
         for stretch in found:
@@ -356,6 +368,8 @@ class SourceClaim(Claim):
         plan = self.plan
         if plan is None or epoch != self.epoch:
             return
+        if stretch.empty and self._counter is not None and not self._is_compacted:
+            self._is_compacted = self._context.is_compacted(self)
         pending = PendingStretch(stretch, 0)
         entries = list(self._entries(plan, pending, epoch))
         pending.left = len(entries)
@@ -404,6 +418,17 @@ class SourceClaim(Claim):
             )
         if counter is None:
             self.covered = stretch.end
+        elif stretch.is_batch and not stretch.fault:
+            counter.add_records(
+                self.topic,
+                RecordSet(bytes(stretch.data), 0),
+                log=log,
+                start=stretch.begin,
+                end=stretch.end,
+                target_topic=figures.target_topic,
+                empty=stretch.empty,
+                is_compacted=lambda: self._is_compacted,
+            )
         elif not stretch.fault:
             counter.add_set(
                 self.topic,

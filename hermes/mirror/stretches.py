@@ -23,6 +23,7 @@ class Stretch(NamedTuple):
         is_verbatim: whether each offset of the range is one of the data.
         is_batch: whether it is a record batch, which is never divided; the data are what the target
             is sent then, not always the source's bytes.
+        empty: how many of its offsets have no message at the source, though the rest is intact.
     """
 
     begin: int
@@ -32,6 +33,7 @@ class Stretch(NamedTuple):
     fault: str = ""
     is_verbatim: bool = True
     is_batch: bool = False
+    empty: int = 0
 
 
 def stretches(data: bytes, base: int) -> Iterator[Stretch]:

@@ -11,8 +11,8 @@ from hermes.audit.counting import TierCounter
 from hermes.audit.events import decode_event
 from hermes.audit.producers import ProducerTier
 from hermes.audit.tiers import Tiers
-from hermes.protocol import encode_message_set
-from hermes.protocol.records import Record
+from hermes.protocol import RecordSet, encode_message_set
+from hermes.protocol.records import Record, encode_batch
 
 WINDOW = 1000
 GRACE = 500
@@ -352,6 +352,32 @@ def test_messages_without_a_stamp_are_not_compared_between_clusters_unless_chose
         ("cluster:b", "short"),
         ("group:g", "complete"),
     ]
+
+
+def records_of(pipeline, tier, log, numbers, target_topic=""):
+    records = [Record(n, 20_000, None, b"%d" % each) for n, each in enumerate(numbers)]
+    data = RecordSet(encode_batch(records), 0)
+    ends = {"log": log, "end": len(records), "target_topic": target_topic}
+    pipeline.counter(tier).add_records("clicks", data, **ends)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "state"), [(range(5), "complete"), (range(4), "short"), ([*range(5), 2], "over")]
+)
+def test_a_mirrors_messages_without_a_stamp_are_compared_with_its_source(pipeline, numbers, state):
+    records_of(pipeline, "cluster:east", "0-0", range(5))
+    records_of(pipeline, "cluster:west", "0-0", range(3))  # and has others besides
+    records_of(pipeline, "mirror:m", "east/0", numbers)
+    (window,) = pipeline.report().windows
+    assert (window.tier, window.against, window.state) == ("mirror:m", "cluster:east", state)
+
+
+@pytest.mark.parametrize("logs", [["north/0"], ["east/0", "north/0"]])
+def test_a_mirror_of_clusters_that_nobody_counts_is_not_compared_with_another(pipeline, logs):
+    records_of(pipeline, "cluster:east", "0-0", range(5))
+    for log in logs:
+        records_of(pipeline, "mirror:m", log, range(4))
+    assert pipeline.report().windows == []
 
 
 def test_late_messages_count_in_their_windows_and_are_told(pipeline):

@@ -28,8 +28,10 @@ def at(offset: int, data: bytes) -> bytes:
     return pack(">q", offset) + data[8:12] + pack(">i", 7) + data[16:]
 
 
-def found(data: bytes, base: int = 0, aborted: Sequence[tuple[int, int]] = ()) -> list[Stretch]:
-    return list(record_stretches(RecordSet(data, base, aborted=aborted)))
+def found(
+    data: bytes, base: int = 0, aborted: Sequence[tuple[int, int]] = (), there: int = 0
+) -> list[Stretch]:
+    return list(record_stretches(RecordSet(data, base, aborted=aborted), there))
 
 
 def values(stretch: Stretch) -> list[tuple[int, bytes | None]]:
@@ -48,7 +50,7 @@ def marker(producer_id: int, kind: int) -> bytes:
 
 def test_a_producers_batch_goes_on_as_it_is() -> None:
     (stretch,) = found(at(500, PLAIN), 500)
-    assert stretch == (500, 502, PLAIN[:12] + b"\xff" * 4 + PLAIN[16:], 2, "", True, True)
+    assert stretch == (500, 502, PLAIN[:12] + b"\xff" * 4 + PLAIN[16:], 2, "", True, True, 0)
 
 
 def test_an_idempotent_producers_batch_loses_its_producer_and_is_not_opened() -> None:
@@ -84,7 +86,7 @@ def test_a_compacted_batch_is_made_anew_without_its_holes(codec: RecordCodec) ->
     kept = [Record(n, NOW_MS + n, b"k%d" % n, b"v%d" % n, (("h", None),)) for n in (21, 25)]
     (stretch,) = found(encode_batch(kept, codec, last_offset=29), 20)
     assert (stretch.begin, stretch.end, stretch.messages) == (20, 30, 2)
-    assert not stretch.is_verbatim
+    assert (stretch.is_verbatim, stretch.empty) == (False, 8)
     header = decode_header(stretch.data)
     assert (header.codec, header.last_offset_delta) == (codec, 1)
     assert list(RecordSet(stretch.data).records()) == [
@@ -92,9 +94,20 @@ def test_a_compacted_batch_is_made_anew_without_its_holes(codec: RecordCodec) ->
     ]
 
 
+def test_a_stretch_ends_where_the_target_is_already() -> None:
+    kept = [Record(n, NOW_MS, None, b"%d" % n) for n in (20, 21, 25)]
+    data = encode_batch(kept, last_offset=29)
+    first, second = found(data, 20, there=23)
+    assert (first.begin, first.end, first.messages, first.empty) == (20, 23, 2, 1)
+    assert (second.begin, second.end, second.messages, second.empty) == (23, 30, 1, 6)
+    assert values(first) + values(second) == [(0, b"20"), (1, b"21"), (0, b"25")]
+    for there in (19, 20, 30, 31):
+        assert [(each.begin, each.end) for each in found(data, 20, there=there)] == [(20, 30)]
+
+
 def test_nothing_is_left_of_an_empty_batch_but_its_range() -> None:
     emptied = resealed(at(5, PLAIN)[:HEADER_BYTES], size_bytes=HEADER_BYTES, record_count=0)
-    assert found(emptied, 5) == [(5, 7, b"", 0, "", False, True)]
+    assert found(emptied, 5) == [(5, 7, b"", 0, "", False, True, 2)]
 
 
 @pytest.mark.parametrize("bit", [LOG_APPEND_TIME_BIT, DELETE_HORIZON_BIT])
@@ -121,6 +134,7 @@ def test_only_committed_transactions_go_on() -> None:
         + at(8, marker(1, 1))
     )
     stretches = found(data, 0, [(1, 0)])
+    assert not any(each.empty for each in stretches)
     assert [(each.begin, each.end, each.messages) for each in stretches] == [
         (0, 2, 0), (2, 4, 2), (4, 5, 0), (5, 7, 2), (7, 8, 0), (8, 9, 0),
     ]  # fmt: skip
@@ -134,7 +148,7 @@ def test_a_damaged_batch_ends_where_the_next_one_begins() -> None:
     bad[-3] ^= 1
     before, damaged, after = found(at(8, PLAIN) + bad + at(12, PLAIN), 8)
     assert (before.end, after.begin, after.messages) == (10, 12, 2)
-    assert damaged == (10, 12, b"", 0, "damaged", False, True)
+    assert damaged == (10, 12, b"", 0, "damaged", False, True, 0)
     with pytest.raises(InvalidMessageError, match="damaged batch at offset 10, and none follows"):
         found(bytes(bad), 10)
 

@@ -1,0 +1,118 @@
+"""What a claim counts of topics of Kafka's format, and up to where offsets may be committed."""
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from audited import MemoryPublisher
+from batches import NOW_MS
+
+from hermes.audit.counting import TierCounter
+from hermes.coordination.sessions import Lease
+from hermes.mirror.figures import PartitionFigures
+from hermes.mirror.kafka_cluster import kafka_partition
+from hermes.mirror.routing import IndexRoute, RoutingPlan
+from hermes.mirror.source_claim import SourceClaim, TargetAppend
+from hermes.protocol import RecordSet
+from hermes.protocol.records import Record, encode_batch
+
+HOLES = encode_batch([Record(n, NOW_MS, None, b"%d" % n) for n in (0, 1, 5)], last_offset=9)
+
+
+class Context:
+    """What a claim reports to: sends what it is given when `arrive` is called."""
+
+    skips_damage = True
+
+    def __init__(self, *, compacted: bool) -> None:
+        self.publisher = MemoryPublisher()
+        self.counter: Any = TierCounter("mirror:m", self.publisher)
+        self.sent: list[TargetAppend] = []
+        self.asked = 0
+        self._compacted = compacted
+
+    def send(self, entries: Iterable[TargetAppend]) -> None:
+        self.sent += entries
+
+    def arrive(self) -> None:
+        while self.sent:
+            entry = self.sent.pop(0)
+            entry.claim.done(entry, was_there=False)
+
+    def plan(self, claim: SourceClaim, pause_seconds: float) -> None: ...
+    def has_room(self) -> None: ...
+    def set_error(self, claim: SourceClaim, text: str) -> None: ...
+    def released(self, claim: SourceClaim) -> None: ...
+    def note(self, text: str) -> None: ...
+
+    def is_compacted(self, claim: SourceClaim) -> bool:
+        self.asked += 1
+        return self._compacted
+
+
+def claimed(context: Context) -> SourceClaim:
+    figures = PartitionFigures("east", "clicks", "0", "east.clicks")
+    lease = Lease(0)
+    lock = threading.Condition()
+    claim = SourceClaim("east", figures, context, "clicks", kafka_partition(0), "", lock, lease)
+    begin(claim, 0)
+    return claim
+
+
+def begin(claim: SourceClaim, offset: int) -> None:
+    targets, route = (kafka_partition(0),), IndexRoute(0)
+    claim.begin(RoutingPlan("id/clicks/0-0", "east.clicks", targets, route, [offset]), offset)
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_offsets_without_a_message_were_compacted_away_or_are_missing(compacted: bool) -> None:
+    context = Context(compacted=compacted)
+    claim = claimed(context)
+    claim.add(RecordSet(HOLES, 0), claim.epoch)
+    context.arrive()
+    assert context.counter.publish()
+    (event,) = context.publisher.counts()
+    assert (event.log, event.start, event.end) == ("east/0", 0, 10)
+    assert (event.topic, event.target_topic) == ("clicks", "east.clicks")
+    assert (event.removed, event.missing) == ((7, 0) if compacted else (0, 7))
+    assert sum(count for count, _ in event.windows.values()) == 3
+    assert context.asked == 1
+
+
+def test_what_has_not_arrived_is_not_counted() -> None:
+    context = Context(compacted=True)
+    claim = claimed(context)
+    claim.add(RecordSet(HOLES, 0), claim.epoch)
+    claim.restart(claim.epoch, None)
+    begin(claim, 0)
+    context.arrive()
+    assert context.counter.publish()
+    assert context.publisher.counts() == []
+
+
+def test_only_what_is_reported_is_committed_also_after_a_failure() -> None:
+    context = Context(compacted=True)
+    claim = claimed(context)
+    claim.add(RecordSet(HOLES, 0), claim.epoch)
+    context.arrive()
+    claim.restart(claim.epoch, None)
+    begin(claim, 10)
+    assert (claim.acknowledged, claim.covered) == (10, 0)
+    assert context.counter.publish()
+    claim.cover(context.counter.published_to("clicks", claim.log))
+    assert claim.covered == 10
+
+
+def test_what_the_target_has_already_is_counted_and_not_sent() -> None:
+    context = Context(compacted=True)
+    claim = claimed(context)
+    claim.start_at(0)
+    targets, route = (kafka_partition(0),), IndexRoute(0)
+    claim.begin(RoutingPlan("id/clicks/0-0", "east.clicks", targets, route, [4]), 10)
+    claim.add(RecordSet(HOLES, 0), claim.epoch)
+    assert [(each.begin, each.end, each.messages) for each in context.sent] == [(4, 10, 1)]
+    context.arrive()
+    assert context.counter.publish()
+    (event,) = context.publisher.counts()
+    assert sum(count for count, _ in event.windows.values()) == 3
