@@ -5,6 +5,7 @@ of request needs a row, and `test_attempts.py` fails until it has one.
 """
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any, Final, NamedTuple
 
 from kafka_raw import ANY_ACL
@@ -13,7 +14,7 @@ from transacted_logs import transactional
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.records import Record, encode_batch
 
-__all__ = ["ATTEMPTS", "Attempt", "Names", "Need"]
+__all__ = ["ATTEMPTS", "BEFORE", "Attempt", "Names", "Need", "codes_of", "rule_of"]
 
 TOPIC: Final = Code.TOPIC_AUTHORIZATION_FAILED
 GROUP: Final = Code.GROUP_AUTHORIZATION_FAILED
@@ -30,6 +31,7 @@ class Names(NamedTuple):
     members: str = "parcels"
     transaction: str = "payments"
     producer_id: int = -1
+    broker: str = "0"
 
     @property
     def producer(self) -> dict[str, Any]:
@@ -67,6 +69,30 @@ class Attempt(NamedTuple):
     answered: Code = Code.NONE
 
 
+_KINDS: Final = {"topic": "topic", "fresh": "topic", "group": "group", "members": "group"}
+
+
+def rule_of(need: Need, names: Names, principal: str) -> dict[str, Any]:
+    """The access rule that permits it."""
+    rule: dict[str, Any] = {"principal": principal, "operations": [need.operation]}
+    if not need.of:
+        return {**rule, "cluster": True}
+    return {**rule, _KINDS.get(need.of, "transactional_id"): getattr(names, need.of)}
+
+
+def codes_of(entity: Any) -> set[int]:
+    """All codes in a response; 0 only if there is no other."""
+    found: set[int] = set()
+    for each in fields(entity):
+        value = getattr(entity, each.name)
+        if each.name in ("error_code", "partition_error_code"):
+            found.add(int(value))
+        for part in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(part):
+                found |= codes_of(part)
+    return found - {0} or {0}
+
+
 def _batch(names: Names | None = None) -> bytes:
     """One message; with names, in their producer's transaction."""
     records = [Record(0, 1_800_000_000_000, None, b"x")]
@@ -95,7 +121,7 @@ _ACL: Final = {
     "permission_type": 3,
 }
 _PASSWORD: Final = {
-    "name": "alice",
+    "name": "bob",
     "mechanism": 1,
     "iterations": 4096,
     "salt": bytes(16),
@@ -335,7 +361,7 @@ ATTEMPTS: Final = {
     ),
     "versions": Attempt("ApiVersions", 0, lambda n: {}, ()),
     "a producer id": Attempt(
-        "InitProducerId", 4, lambda n: _init(None), (_CONSUMES._replace(code=CLUSTER),)
+        "InitProducerId", 4, lambda n: _init(None), (_PRODUCES._replace(code=CLUSTER),)
     ),
     "a producer id for transactions": Attempt(
         "InitProducerId", 4, lambda n: _init(n.transaction), (_IS_PRODUCER,)
@@ -380,7 +406,7 @@ ATTEMPTS: Final = {
         "DescribeConfigs", 3, lambda n: _resource(2, n.topic, configuration_keys=None), _IS_SEEN
     ),
     "a broker's settings": Attempt(
-        "DescribeConfigs", 3, lambda n: _resource(4, "0", configuration_keys=None), _ADMIN
+        "DescribeConfigs", 3, lambda n: _resource(4, n.broker, configuration_keys=None), _ADMIN
     ),
     "alter a topic": Attempt(
         "AlterConfigs",
@@ -419,7 +445,7 @@ ATTEMPTS: Final = {
         "IncrementalAlterConfigs",
         1,
         lambda n: _resource(
-            4, "0", configs=[{**_CONFIG, "name": "leader.replication.throttled.rate"}]
+            4, n.broker, configs=[{**_CONFIG, "name": "leader.replication.throttled.rate"}]
         ),
         _ADMIN,
     ),
@@ -434,7 +460,13 @@ ATTEMPTS: Final = {
         "DescribeClientQuotas", 1, lambda n: {"components": (), "strict": False}, _ADMIN
     ),
     "alter quotas": Attempt("AlterClientQuotas", 1, _quota, _ADMIN),
-    "users": Attempt("DescribeUserScramCredentials", 0, lambda n: {"users": None}, _ADMIN),
+    "users": Attempt(
+        "DescribeUserScramCredentials",
+        0,
+        lambda n: {"users": [{"name": "alice"}]},
+        _ADMIN,
+        Code.RESOURCE_NOT_FOUND,
+    ),
     "alter users": Attempt(
         "AlterUserScramCredentials",
         0,
@@ -467,3 +499,12 @@ ATTEMPTS: Final = {
         "DescribeTopicPartitions", 0, lambda n: {"topics": [{"name": n.topic}]}, _IS_SEEN
     ),
 }
+
+#: What makes the things that the others are about; `a producer id for transactions` comes first.
+BEFORE: Final = (
+    "produce",
+    "commit",
+    "be in a consumer group",
+    "partitions in a transaction",
+    "offsets in a transaction",
+)

@@ -6,13 +6,13 @@ As `tests/integration/security/test_attempts.py`, for who is known and may too l
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_bench import answers
-from kafka_attempts import ATTEMPTS, Attempt, Names, Need
+from kafka_attempts import ATTEMPTS, BEFORE, Attempt, Names, Need, codes_of, rule_of
 from kafka_bench import KafkaBench, decode_answer
 
 from hermes.client.kafka_asking import encoded_request
@@ -26,7 +26,6 @@ _OTHERS = {"principal": "root", "operations": ["all"]}
 _EVERYTHING = {"principal": "anonymous", "operations": ["all"]}
 #: Of what isn't there but for the second, names that are as long as `Names`.
 _ELSE = ("orderz", "orders", "filling", "barrels", "payouts-")
-_KINDS = {"topic": "topic", "fresh": "topic", "group": "group", "members": "group"}
 
 
 class Stand:
@@ -46,13 +45,12 @@ class Stand:
         begun = self.entity(ATTEMPTS["a producer id for transactions"], names)
         assert begun.producer_epoch == 0
         self.names = names._replace(producer_id=begun.producer_id)
-        for each in ("produce", "commit", "be in a consumer group", "partitions in a transaction"):
-            assert codes(self.entity(ATTEMPTS[each], self.names)) == {Code.NONE}, each
-        self.entity(ATTEMPTS["offsets in a transaction"], self.names)
+        for each in BEFORE:
+            assert codes_of(self.entity(ATTEMPTS[each], self.names)) == {Code.NONE}, each
 
     def permit(self, *needs: Need) -> None:
         """Have whoever asks be permitted this alone."""
-        access = [_OTHERS, *(_rule(each, self.names) for each in needs)]
+        access = [_OTHERS, *(rule_of(each, self.names, "anonymous") for each in needs)]
         made = parse_broker_config({"broker_id": 0, "log_dir": "/x", "access": access})
         settings = self.bench.settings
         settings.use(replace(settings.config, access=made.access))
@@ -83,26 +81,6 @@ class Stand:
         }
 
 
-def _rule(need: Need, names: Names) -> dict[str, Any]:
-    rule = {"principal": "anonymous", "operations": [need.operation]}
-    if not need.of:
-        return {**rule, "cluster": True}
-    return {**rule, _KINDS.get(need.of, "transactional_id"): getattr(names, need.of)}
-
-
-def codes(entity: Any) -> set[int]:
-    """All codes in an answer, but of what it only tells in passing."""
-    found: set[int] = set()
-    for each in fields(entity):
-        value = getattr(entity, each.name)
-        if each.name in ("error_code", "partition_error_code"):
-            found.add(int(value))
-        for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part):
-                found |= codes(part)
-    return found - {0} or {0}
-
-
 @pytest.fixture
 def stand(tmp_path: Path) -> Iterator[Stand]:
     made = Stand(tmp_path)
@@ -127,7 +105,7 @@ def test_whoever_may_what_it_needs_is_served(stand: Stand, what: str) -> None:
     attempt = ATTEMPTS[what]
     stand.permit(*attempt.needs)
     answer = stand.ask(attempt, stand.names)
-    told = codes(decode_answer(attempt.api, attempt.version, answer))
+    told = codes_of(decode_answer(attempt.api, attempt.version, answer))
     assert told == {attempt.answered}
     for need in attempt.needs:
         if need.code is Code.NONE:
@@ -142,7 +120,7 @@ def test_whoever_may_nothing_gets_nothing(refusing: Stand, what: str) -> None:
     refusals = dict(refusing.bench.shared.metrics.refusals)
     answer = refusing.ask(attempt, names)
     need = attempt.needs[0]
-    assert codes(decode_answer(attempt.api, attempt.version, answer)) == {need.code}
+    assert codes_of(decode_answer(attempt.api, attempt.version, answer)) == {need.code}
     is_counted = refusals != refusing.bench.shared.metrics.refusals
     assert is_counted is (need.code is not Code.NONE)
     # The same is answered about what there isn't, and about what there is.
@@ -170,7 +148,7 @@ def test_whoever_lacks_one_thing_is_refused_it(refusing: Stand, what: str, lacki
     refusing.permit(*(each for each in attempt.needs if each is not need))
     stored = refusing.stored()
     answer = refusing.ask(attempt, refusing.names)
-    told = codes(decode_answer(attempt.api, attempt.version, answer))
+    told = codes_of(decode_answer(attempt.api, attempt.version, answer))
     assert told == {need.code}
     if need.code is Code.NONE:
         assert getattr(refusing.names, need.of).encode() not in answer
