@@ -24,7 +24,7 @@ from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
 from hermes.coordination.cluster_id import cluster_id
-from hermes.coordination.cluster_view import read_brokers, read_topics
+from hermes.coordination.cluster_view import leaders_of, read_brokers, read_topics
 from hermes.coordination.group_state import read_group, store_offsets
 from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.coordination.origins import list_origins
@@ -203,8 +203,20 @@ def _translate_all(
         if isinstance(known, InvalidNodeError) or reader.cluster_id in known:
             wanted.add(topic)
     topics = sorted(wanted & set(read_topics(session)))
-    brokers = read_brokers(session, lambda fault: faults.append(str(fault)))
-    for broker_id, node in brokers.items():
+
+    def on_fault(fault: InvalidNodeError) -> None:
+        faults.append(str(fault))
+
+    brokers = read_brokers(session, on_fault)
+    led = {topic: leaders_of(session, topic, on_fault) for topic in topics}
+    # A partition keeps its name, whoever leads it.
+    names = {
+        (topic, leader, place.partition): place
+        for topic, leaders in led.items()
+        for place, leader in leaders.items()
+    }
+    for broker_id in brokers.keys() & {leader for _, leader, _ in names}:
+        node = brokers[broker_id]
         with MirroredPartitions(
             node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS, **security.settings()
         ) as partitions:
@@ -213,7 +225,8 @@ def _translate_all(
                 continue
             for topic in topics:
                 for number, place in _translate_topic(partitions, topic, reader):
-                    yield (topic, BrokerPartition(broker_id, number)), place
+                    named = names.get((topic, broker_id, number))
+                    yield (topic, named or BrokerPartition(broker_id, number)), place
 
 
 def _translate_topic(

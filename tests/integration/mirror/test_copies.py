@@ -1,12 +1,15 @@
 """Mirrors into topics with copies: what a leader knows of sources, its followers know as well."""
 
 import itertools
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
 from coordination_servers import ServerProcess
 from kafka_mirror_kills import KafkaMirrorKills
 from kafka_mirrors import Copied, arrived, create, kafka_mirror, produce
@@ -15,6 +18,7 @@ from mirrored_pair import eventually
 from replicated_cluster import ReplicatedCluster
 from server_process import free_port
 
+from hermes.cli import program
 from hermes.client.mirrored import MirroredPartitions, SourceMap
 from hermes.coordination.cluster_view import leaders_of, read_brokers
 from hermes.coordination.sessions import Session
@@ -48,6 +52,18 @@ def source_map(cluster: ReplicatedCluster) -> SourceMap:
         session.stop()
 
 
+def translated(source: str, cluster: ReplicatedCluster) -> str:
+    """How the partition is called that a group of the source would go on in."""
+    reader = Consumer({"bootstrap.servers": source, "group.id": "readers"})
+    reader.commit(offsets=[TopicPartition(TOPIC, 0, 50)], asynchronous=False)
+    reader.close()
+    places = ["--from-kafka", source, "-Z", cluster.coordination, "-g", "readers", "--json"]
+    shown = CliRunner().invoke(program, ["mirror", "translate", *places])
+    assert shown.exit_code == 0, shown.stderr
+    name: str = json.loads(shown.stdout)["partition"]
+    return name
+
+
 def known(found: SourceMap) -> object:
     return found.positions, {each: found.spans(each) for each in found.positions}
 
@@ -79,6 +95,7 @@ def test_copies_that_are_made_later_know_the_sources(
 
     mirrored(sent[:100])
     before = known(source_map(copies))
+    name = translated(source, copies)
     first = copies.leader(TOPIC)
     move = ("replicas", "move", "--topics", TOPIC, "--replicas", "3")
     ran = subprocess.run([HERMES, *move, "-k", copies.bootstrap.split(",")[0]], timeout=60)
@@ -87,6 +104,7 @@ def test_copies_that_are_made_later_know_the_sources(
     copies.kill(first)
     copies.leader(TOPIC, but=first)
     copies.wait_until(lambda: known(source_map(copies)) == before, "it knows something else")
+    assert translated(source, copies) == name
     mirrored(sent[100:200])
 
     copies.start(first)
