@@ -40,6 +40,7 @@ HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
 T = TypeVar("T")
 TOPIC, PARTITIONS = "orders", 3
 NOT_YET = {"open", "behind"}
+TIERS = {"mirror:kafka-to-hermes", "cluster:hermes", "spark:orders"}
 PATIENCE_SECONDS = 900.0  # generous: a machine may have much else to do
 
 BROKER = """
@@ -55,6 +56,8 @@ name: kafka-to-hermes
 sources: [{{name: kafka, kafka: ["{kafka}"]}}]
 target: {{zookeeper: "{hermes}"}}
 whitelist: orders
+audit: true
+audit_window: 1s
 """
 
 
@@ -122,7 +125,7 @@ def in_spark(target: Path) -> list[bytes]:
 
 
 def audited(hermes: str) -> Report | None:
-    """Compare what was sent, what the cluster has and what Spark has; None until all is counted."""
+    """Compare what was sent, and what each has of it; None until all is counted."""
     with (
         suppress(HermesError),  # of a broker that isn't back yet
         Audit([ClusterAddress("hermes", hermes)], grace_seconds=0, window_ms=1000) as audit,
@@ -130,7 +133,7 @@ def audited(hermes: str) -> Report | None:
         audit.count()
         report = audit.look(topics=[TOPIC])
         tiers = {each.tier for each in report.windows}
-        if "spark:orders" in tiers and not {each.state for each in report.windows} & NOT_YET:
+        if tiers >= TIERS and not {each.state for each in report.windows} & NOT_YET:
             return report
     return None
 
@@ -141,10 +144,10 @@ def is_proved(report: Report, orders_in_kafka: int) -> bool:
     for each in report.windows:
         found[each.tier] += each.found
         why = ", ".join(part.why for part in each.parts)
-        print(f"{each.tier:14} {each.start_ms}  {each.state:9}  {each.found} messages  {why}")
+        print(f"{each.tier:22} {each.start_ms}  {each.state:9}  {each.found} messages  {why}")
     # Who was killed can't say what it had sent last: uncertain, and compared with Kafka alone.
     is_sure = {each.state for each in report.windows} in ({"complete"}, {"complete", "uncertain"})
-    expected = {"cluster:hermes": orders_in_kafka, "spark:orders": orders_in_kafka}
+    expected = dict.fromkeys(TIERS, orders_in_kafka)
     return is_sure and not report.losses and found == expected
 
 
