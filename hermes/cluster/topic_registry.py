@@ -371,8 +371,11 @@ class TopicRegistry:
 
     def forget_copy(self, topic: str, partition: int) -> None:
         """A partition of which others have copies isn't here any more."""
-        if partition in self._written.get(topic, ()):
-            self._written[topic].remove(partition)
+        written = self._written.get(topic, [])
+        if partition in written:
+            written.remove(partition)
+            if not written and topic not in self._deleting:
+                del self._counts[topic], self._written[topic]
         self._tell(topic)  # it may have been the only copy: nobody is to say that it is here
 
     def _make(self, topic: str, partition: int) -> Log:

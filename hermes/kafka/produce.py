@@ -112,7 +112,6 @@ _SENT_AGAIN: Final = frozenset(
         Code.NOT_ENOUGH_REPLICAS,
         Code.UNKNOWN_TOPIC_ID,
         Code.CONCURRENT_TRANSACTIONS,
-        Code.NOT_ENOUGH_REPLICAS,
         MAY_BE_STORED,
     }
 )

@@ -35,6 +35,7 @@ from hermes.storage.files import (
     storage_error,
 )
 from hermes.storage.formats import FORMATS, find_format
+from hermes.storage.kafka_format import KAFKA
 from hermes.storage.layout import (
     CLEAN_SHUTDOWN_MARKER,
     CLUSTER_ID_NAME,
@@ -143,7 +144,8 @@ class DataDirectory:
         # Guards the exchange of `_logs`, which is copied on every change.
         self._change = threading.Lock()
         self._logs: Mapping[TopicPartition, Log] = {}
-        self._deleting: set[str] = set()
+        # Topics, or single copies of them: None for all partitions.
+        self._deleting: set[tuple[str, int | None]] = set()
         # Of topics whose deletion has failed: those whose files are still there.
         self._undeleted: dict[str, list[Log]] = {}
         # Those whose directory could not be looked at.
@@ -301,9 +303,15 @@ class DataDirectory:
             log.sidecar.has_provisional_id = known is None
         self._make_partition(log)
 
+    def _begin_deleting(self, topic: str, partition: int | None = None) -> None:
+        """Under the lock: have a topic, or one copy, to oneself; copies go at the same time."""
+        if partition is None or {(topic, None), (topic, partition)} & self._deleting:
+            self._check_not_deleting(topic)
+        self._deleting.add((topic, partition))
+
     def _check_not_deleting(self, topic: str) -> None:
         """Under the lock: leave a topic to whoever is deleting it."""
-        if topic in self._deleting:
+        if any(name == topic for name, _ in self._deleting):
             raise StorageError(f"topic {topic} is being deleted")
 
     def _made(
@@ -333,6 +341,11 @@ class DataDirectory:
         if found.mended:
             self._mended.append(found.mended)
         if found.format is None:
+            if wanted is KAFKA:
+                # Else it would pass for a log once the settings that say what it is are forgotten.
+                with suppress(OSError):
+                    empty(directory, self.files)
+                    self.files.rmdir(directory)
             return None
         log = self._made(topic, partition, found.format, found.topic_id)
         log.sidecar.has_provisional_id = found.topic_id is not None
@@ -590,11 +603,10 @@ class DataDirectory:
                 start. Or another call is deleting the topic; this one has changed nothing.
         """
         with self._change:
-            self._check_not_deleting(topic)
+            self._begin_deleting(topic)
             doomed = [log for key, log in self._logs.items() if key[0] == topic]
             self._logs = {key: log for key, log in self._logs.items() if key[0] != topic}
-            self._deleting.add(topic)
-        return self._delete(topic, doomed, is_all=True)
+        return self._delete(topic, None, doomed, is_all=True)
 
     def delete_copy(self, topic: str, partition: int, *, keeps_damaged: bool = False) -> int:
         """Delete one partition, of which others have copies. Blocks. As `delete_topic`.
@@ -602,48 +614,50 @@ class DataDirectory:
         `keeps_damaged`: segments that are damaged are kept beside its directory.
         """
         with self._change:
-            self._check_not_deleting(topic)
+            self._begin_deleting(topic, partition)
             doomed = [log for key, log in self._logs.items() if key == (topic, partition)]
             self._logs = {key: log for key, log in self._logs.items() if key != (topic, partition)}
-            self._deleting.add(topic)
         for log in doomed if keeps_damaged else ():
             log.state.directory.kept = {os.path.basename(each.path) for each in log.damage}
-        deleted_bytes = self._delete(topic, doomed, is_all=False)
+        deleted_bytes = self._delete(topic, partition, doomed, is_all=False)
         self.watermarks.keep({}, [(topic, partition)])
         return deleted_bytes
 
     def delete_left(self, topic: str) -> None:
-        """Delete what a failed `delete_topic` has left, whatever has the topic's name now.
+        """Delete what a failed deletion has left, whatever has the topic's name now.
 
-        Blocks. Raises StorageError, as that does.
+        Blocks. Raises StorageError, as `delete_topic` does; also while another call is at it.
         """
-        if topic in self._undeleted:
-            with self._change:
-                self._check_not_deleting(topic)
-                self._deleting.add(topic)
-            self._delete(topic, [], is_all=False)
+        with self._change:
+            self._check_not_deleting(topic)
+            if topic not in self._undeleted:
+                return
+            self._begin_deleting(topic)
+        self._delete(topic, None, [], is_all=False)
 
-    def _delete(self, topic: str, doomed: list[Log], *, is_all: bool) -> int:
-        failures, left = [], []
+    def _delete(self, topic: str, partition: int | None, doomed: list[Log], *, is_all: bool) -> int:
+        failures, gone, left = [], [], []
         deleted_bytes = 0
         try:
             for log in (*self._undeleted.pop(topic, ()), *doomed):
                 try:
                     deleted_bytes += log.delete()
+                    gone.append(log)
                 except StorageError as error:
                     failures.append(error)
                     left.append(log)
             if is_all and not failures:
                 remove_unused(self.path, topic, self.files)
-                copies = [(topic, log.partition) for log in doomed if not log.is_sole_copy]
-                self.watermarks.keep({}, copies)
+            copies = [(topic, log.partition) for log in gone if not log.is_sole_copy]
+            self.watermarks.keep({}, copies)
             self.files.fsync_directory(self.path)
         except OSError as error:
             failures.append(storage_error(f"delete topic {topic}", error))
         finally:
-            if left:
-                self._undeleted[topic] = left
-            self._deleting.discard(topic)
+            with self._change:
+                if left:  # others may be deleting other copies
+                    self._undeleted[topic] = [*self._undeleted.get(topic, ()), *left]
+                self._deleting.discard((topic, partition))
         if failures:
             raise failures[0]
         return deleted_bytes

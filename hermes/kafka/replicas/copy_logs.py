@@ -173,8 +173,13 @@ class CopyLogs:
                 copy=copy.name,
                 error=failure.value,
             )
+            self._timers.later(_RETRY_SECONDS, self._delete_left, copy)
         else:
             self._timers.later(_RETRY_SECONDS, self.dismissed, copy)
+
+    def _delete_left(self, copy: OwnCopy) -> None:
+        left = self._shared.in_thread(self._shared.directory.delete_left, copy.topic)
+        left.addErrback(self._not_deleted, copy)
 
     def remake(self, copy: OwnCopy, log: Log) -> None:
         """Delete a copy's log, and make another."""

@@ -99,11 +99,11 @@ def test_a_deletion_that_ends_with_the_power_is_ended_later() -> None:
             pass
         for seed in range(16):
             found = files.after_power_loss(Random(seed))
+            was_there = "k-0" in found.listdir(ROOT)
             again = DataDirectory(ROOT, settings_of, found)
             report = again.open(NOW_MS)
             assert (report.strange, report.offline) == ((), {})
-            is_there = "k-0" in found.listdir(ROOT)
-            partial += is_there and not again.logs
+            partial += was_there and not again.logs
             assert again.delete_topic("k") >= 0
             assert "k-0" not in found.listdir(ROOT)
     assert number > 10

@@ -81,3 +81,30 @@ def test_a_topic_that_was_deleted_while_topics_were_read_is_not_used() -> None:
         stage.wait(0.001)
         assert first.server.topics.get("clicks") is None
         assert first.server.topics.by_id(topic.id) is None
+
+
+def test_copies_that_are_dismissed_before_their_topic_is_known_to_be_deleted_all_go() -> None:
+    with on_stage(default_replication_factor=3) as stage:
+        stage.create("clicks", 3)
+        first = stage.brokers[1]
+        tree = first.run.cluster._part.cluster._tree
+        reads, tree.read = tree.read, no_answer
+        stage.ask(2, requests.delete, "clicks")
+        for copy in list(first.copies._copies.values()):
+            first.machine.process.at(0, first.copies._logs.dismissed, copy)
+        stage.wait(1)
+        assert stage.directories("clicks") == []
+        assert not first.run.shared.topics.exists("clicks")
+        tree.read = reads
+        stage.wait(10)
+        assert what_is_to_be_deleted(stage) == []
+
+
+def test_a_copy_that_a_disk_refused_to_delete_goes_later() -> None:
+    with on_stage(default_replication_factor=3) as stage:
+        stage.create("clicks", 1)
+        first = stage.brokers[1]
+        first.disk.failing = 1
+        stage.ask(2, requests.move, "clicks", 0, [2, 3])
+        stage.wait(10)
+        assert stage.directories("clicks") == ["2: clicks-0", "3: clicks-0"]

@@ -621,6 +621,44 @@ def test_a_topic_that_is_being_deleted_is_left_alone_meanwhile(log_dir: Path) ->
     directory.close()
 
 
+def test_copies_of_one_topic_are_deleted_at_the_same_time(log_dir: Path) -> None:
+    class RacingFiles(WatchedFiles):
+        def before(self, name, arguments):  # type: ignore[no-untyped-def]
+            if name == "rmdir" and directory.get("a", 1) is not None:
+                directory.delete_copy("a", 1)
+                for call in (directory.delete_topic, directory.delete_left):
+                    with pytest.raises(StorageError, match="topic a is being deleted"):
+                        call("a")
+            return arguments
+
+    directory = made(log_dir, RacingFiles())
+    directory.open(NOW_MS)
+    for partition in range(3):
+        directory.create("a", partition, is_sole_copy=False)
+    directory.watermarks.keep({("a", partition): 0 for partition in range(3)})
+    directory.delete_copy("a", 0)
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["a-2"]
+    assert [directory.watermarks.get("a", partition) for partition in range(3)] == [None, None, 0]
+    directory.close()
+
+
+def test_copies_that_disks_refused_to_delete_go_later(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    for partition in range(2):
+        directory.create("a", partition, is_sole_copy=False)
+        directory.watermarks.keep({("a", partition): 0})
+        (log_dir / f"a-{partition}" / "notes").write_text("mine")
+        with pytest.raises(StorageError, match="a-0: delete"):
+            directory.delete_copy("a", partition)
+    for partition in range(2):
+        (log_dir / f"a-{partition}" / "notes").unlink()
+    directory.delete_left("a")
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == []
+    assert [directory.watermarks.get("a", partition) for partition in range(2)] == [None, None]
+    directory.close()
+
+
 def test_a_cluster_id_is_made_once_and_kept(tmp_path: Path) -> None:
     made = iter(["0f8fad5b-d9cb-469f-a165-70867728950e", "never"])
     directory = DataDirectory(tmp_path / "logs", lambda topic: settings(), UnsyncedFiles())
@@ -631,6 +669,22 @@ def test_a_cluster_id_is_made_once_and_kept(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"\.hermes_cluster_id holds no UUID; put back"):
         directory.cluster_id(lambda: next(made))
     directory.close()
+
+
+def test_what_was_never_flushed_is_no_log_once_its_settings_are_forgotten(log_dir: Path) -> None:
+    """The power has left the first segment's name, and the topic is deleted in the cluster."""
+    (log_dir / "k-0").mkdir()
+    (log_dir / "k-0" / f"{0:020}.log").touch()
+    for name in ("kafka", "0.7"):
+
+        def settings_for(topic: str, name: str = name) -> LogSettings:
+            return settings(format=name)
+
+        directory = DataDirectory(log_dir, settings_for)
+        directory.open(NOW_MS)
+        assert dict(directory.logs) == {}
+        directory.close(clean=False)
+    assert not (log_dir / "k-0").exists()
 
 
 @pytest.mark.parametrize("call", ["lstat", "open_read", "listdir"])
