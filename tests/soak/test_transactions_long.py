@@ -9,24 +9,35 @@ import pytest
 from coordination_servers import KINDS, ServerProcess
 from replicated_cluster import ReplicatedCluster
 from soak import report, seed, times
-from transactional_load import TransactionalLoad, read_committed
+from transactional_load import (
+    JavaTransactionalLoad,
+    TransactionalLoad,
+    group_offset,
+    read_committed,
+)
 
 TOPIC, PARTITIONS = "paid", range(3)
 ROUNDS = 20
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("client", ["librdkafka", "java"])
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_transactions_outlive_brokers(
-    coordination_server: Callable[[str], ServerProcess], kind: str, tmp_path: Path
+    coordination_server: Callable[[str], ServerProcess], kind: str, client: str, tmp_path: Path
 ) -> None:
-    random = Random(f"{seed()} {kind}")
-    tree = f"{coordination_server(kind).address}/transactions-long"
+    random = Random(f"{seed()} {kind} {client}")
+    tree = f"{coordination_server(kind).address}/transactions-long-{client}"
     cluster = ReplicatedCluster(tmp_path / "cluster", tree, replica_lag_time="2s")
     done: Counter[str] = Counter()
     try:
         cluster.create_topic(TOPIC, len(PARTITIONS))
-        load = TransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS, with_offsets=False)
+        load: TransactionalLoad | JavaTransactionalLoad
+        if client == "java":
+            cluster.create_topic("source", 1)
+            load = JavaTransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS)
+        else:
+            load = TransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS, with_offsets=False)
         try:
             for _ in range(times(ROUNDS)):
                 load.go_on(random.randrange(1, 20))
@@ -37,11 +48,12 @@ def test_transactions_outlive_brokers(
             load.go_on()
         finally:
             load.finish()
-        load.judge(read_committed(cluster.bootstrap, TOPIC, PARTITIONS))
+        found = read_committed(cluster.bootstrap, TOPIC, PARTITIONS)
+        load.judge(found, group_offset(cluster.bootstrap) if load.has_offsets else None)
     finally:
         cluster.close()
     became = {name: len(getattr(load, name)) for name in ("committed", "aborted", "unknown")}
-    report("transactions", seed=seed(), **became, **done)
+    report("transactions", seed=seed(), client=client, **became, **done)
 
 
 def _befall(cluster: ReplicatedCluster, fault: str, random: Random) -> None:

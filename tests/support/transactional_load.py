@@ -5,6 +5,7 @@ What was committed is read once, whole and in order; what was aborted, never; wh
 whole or not at all.
 """
 
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,9 +13,10 @@ from threading import Thread
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka_4 import java_command
 from server_process import DEADLINE_SECONDS
 
-__all__ = ["GROUP", "TransactionalLoad", "read_committed"]
+__all__ = ["GROUP", "JavaTransactionalLoad", "TransactionalLoad", "read_committed"]
 
 GROUP = "loaders"
 
@@ -23,26 +25,68 @@ _SOURCE = TopicPartition("source", 0)
 _SECONDS = 10.0
 
 
-class TransactionalLoad:
+class _Load:
+    """What it does goes on in a thread.
+
+    Attributes:
+        committed, aborted, unknown: transactions' numbers, by what became of them.
+        errors: what it met, and how often.
+        has_offsets: whether each commits a group's offset.
+    """
+
+    has_offsets = True
+
+    def __init__(self) -> None:
+        self.committed: list[int] = []
+        self.aborted: list[int] = []
+        self.unknown: list[int] = []
+        self.errors: Counter[str] = Counter()
+        self._is_over = False
+        self._thread = Thread(target=self._run, name="transactional load")
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def go_on(self, count: int = 5) -> None:
+        """Wait until so many more are committed."""
+        wanted, deadline = len(self.committed) + count, time.monotonic() + DEADLINE_SECONDS
+        while len(self.committed) < wanted:
+            assert self._thread.is_alive(), f"the load has failed: {self.errors}"
+            assert time.monotonic() < deadline, f"no transactions: {self.errors}"
+            time.sleep(0.01)  # between two looks
+
+    def finish(self) -> None:
+        self._is_over = True
+        self._thread.join()
+
+    def judge(self, found: Mapping[int, list[int]], offset: int | None = None) -> None:
+        """Check what was read of each partition, and the group's offset, if there is one."""
+        committed, aborted = set(self.committed), set(self.aborted)
+        for partition, numbers in found.items():
+            counts = Counter(numbers)
+            assert not committed - counts.keys(), f"lost in {partition}"
+            assert not aborted & counts.keys(), f"aborted, and read in {partition}"
+            assert max(counts.values()) == 1, f"twice in {partition}"
+            assert numbers == sorted(numbers), f"out of order in {partition}"
+        whole = [set(numbers) for numbers in found.values()]
+        assert all(each == whole[0] for each in whole), "a transaction is torn"
+        assert offset in (None, max(whole[0]))
+
+
+class TransactionalLoad(_Load):
     """A thread that makes one transaction after the other, of which each third is aborted.
 
     `with_offsets`: whether each commits a group's offset. With librdkafka 2.14 that may wait for
     ever once the broker has died that coordinated the group (its issues 5456 and 5511).
-
-    Attributes:
-        committed, aborted, unknown: their numbers, by what became of them.
     """
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: Iterable[int], *, with_offsets: bool
     ) -> None:
+        super().__init__()
         self.topic = topic
-        self._with_offsets = with_offsets
+        self.has_offsets = with_offsets
         self.partitions = tuple(partitions)
-        self.committed: list[int] = []
-        self.aborted: list[int] = []
-        self.unknown: list[int] = []
-        self.errors: Counter[str] = Counter()
         self._settings = {
             "bootstrap.servers": bootstrap,
             "transactional.id": "load",
@@ -57,21 +101,7 @@ class TransactionalLoad:
         consumer.close()
         self._producer: Producer | None = None
         self._number = 0
-        self._is_over = False
-        self._thread = Thread(target=self._run, name="transactional load")
         self._thread.start()
-
-    def go_on(self, count: int = 5) -> None:
-        """Wait until so many more are committed."""
-        wanted, deadline = len(self.committed) + count, time.monotonic() + DEADLINE_SECONDS
-        while len(self.committed) < wanted:
-            assert self._thread.is_alive(), f"the load has failed: {self.errors}"
-            assert time.monotonic() < deadline, f"no transactions: {self.errors}"
-            time.sleep(0.01)  # between two looks
-
-    def finish(self) -> None:
-        self._is_over = True
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._is_over:
@@ -91,7 +121,7 @@ class TransactionalLoad:
         self._state = "under way"
         for each in self.partitions:
             producer.produce(self.topic, b"%d" % number, partition=each)
-        if self._with_offsets:
+        if self.has_offsets:
             offset = TopicPartition(_SOURCE.topic, _SOURCE.partition, number)
             producer.send_offsets_to_transaction([offset], self._group, _SECONDS)
         if number % 3 == 0:
@@ -127,20 +157,37 @@ class TransactionalLoad:
         self._producer = None
         (self.unknown if self._state == "committing" else self.aborted).append(number)
 
-    # -- what must hold ---------------------------------------------------------------------------
 
-    def judge(self, found: Mapping[int, list[int]], offset: int | None = None) -> None:
-        """Check what was read of each partition, and the group's offset, if there is one."""
-        committed, aborted = set(self.committed), set(self.aborted)
-        for partition, numbers in found.items():
-            counts = Counter(numbers)
-            assert not committed - counts.keys(), f"lost in {partition}"
-            assert not aborted & counts.keys(), f"aborted, and read in {partition}"
-            assert max(counts.values()) == 1, f"twice in {partition}"
-            assert numbers == sorted(numbers), f"out of order in {partition}"
-        whole = [set(numbers) for numbers in found.values()]
-        assert all(each == whole[0] for each in whole), "a transaction is torn"
-        assert offset in (None, max(whole[0]))
+class JavaTransactionalLoad(_Load):
+    """The same by Java's client, in a process of its own; each commits a group's offset."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
+        super().__init__()
+        count = str(len(tuple(partitions)))
+        self._process = subprocess.Popen(
+            java_command("TransactionalLoad.java", bootstrap, topic, count, GROUP),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._process as process:
+            for line in process.stdout or ():
+                became, _, rest = line.strip().partition(" ")
+                if became == "error":
+                    self.errors[rest] += 1
+                else:
+                    getattr(self, became).append(int(rest))
+
+    def finish(self) -> None:
+        """Let it end what it has begun."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("end")
+        self._process.stdin.close()
+        super().finish()
+        assert self._process.returncode == 0
 
 
 def read_committed(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:

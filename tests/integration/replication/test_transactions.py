@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
 from replicated_cluster import ReplicatedCluster
-from transactional_load import TransactionalLoad, read_committed
+from transactional_load import (
+    JavaTransactionalLoad,
+    TransactionalLoad,
+    group_offset,
+    read_committed,
+)
 
 StartCluster = Callable[..., ReplicatedCluster]
 
@@ -12,16 +18,23 @@ PARTITIONS = range(3)
 STATE = "__transaction_state"
 
 
-def judge(cluster: ReplicatedCluster, load: TransactionalLoad) -> None:
+def judge(cluster: ReplicatedCluster, load: TransactionalLoad | JavaTransactionalLoad) -> None:
     load.finish()
     assert load.committed
-    load.judge(read_committed(cluster.bootstrap, TOPIC, PARTITIONS))
+    found = read_committed(cluster.bootstrap, TOPIC, PARTITIONS)
+    load.judge(found, group_offset(cluster.bootstrap) if load.has_offsets else None)
 
 
-def test_any_broker_is_killed(start_cluster: StartCluster) -> None:
+@pytest.mark.parametrize("client", ["librdkafka", "java"])
+def test_any_broker_is_killed(start_cluster: StartCluster, client: str) -> None:
     cluster = start_cluster()
     cluster.create_topic(TOPIC, len(PARTITIONS))
-    load = TransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS, with_offsets=False)
+    load: TransactionalLoad | JavaTransactionalLoad
+    if client == "java":
+        cluster.create_topic("source", 1)
+        load = JavaTransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS)
+    else:
+        load = TransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS, with_offsets=False)
     try:
         load.go_on()
         for number in list(cluster.brokers):
