@@ -115,6 +115,8 @@ def kafka_kinds() -> list[Kind]:
         Kind("60,000 transactions", _transactions()),
         Kind("60,000 partitions in a transaction", _adding()),
         Kind("2,000 transactional ids", _transactional_ids(2000), 2000),
+        Kind("2,000 groups in transactions", _groups_in_transactions(2000), 2000),
+        Kind("transactions ended, 5,000 times", _ending() * 5000, 5000),
         Kind("60,000 offsets in a transaction", _committing_in_transaction()),
         Kind("markers for 60,000 partitions", _markers()),
         Kind("20,000 moves", _moves()),
@@ -301,6 +303,17 @@ def _transactional_ids(count: int) -> bytes:
         _request("InitProducerId", 4, transactional_id=f"t{number}", **ids)
         for number in range(count)
     )
+
+
+def _groups_in_transactions(count: int) -> bytes:
+    return b"".join(
+        _request("AddOffsetsToTxn", 3, transactional_id=f"t{n}", group_id=f"g{n}", **_NOBODYS)
+        for n in range(count)
+    )
+
+
+def _ending() -> bytes:
+    return _request("EndTxn", 3, transactional_id="t", committed=True, **_NOBODYS)
 
 
 def _committing_in_transaction() -> bytes:

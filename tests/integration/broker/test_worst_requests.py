@@ -11,6 +11,9 @@ import pytest
 from attacked_broker import attack_everything
 from fuzzed_broker import PORTS
 from hermes_testkit import BrokerProcess
+from worst_kafka_requests import kafka_kinds
+
+from hermes.kafka.apis import APIS
 
 CONNECTIONS = 2
 SECONDS = 1
@@ -35,3 +38,13 @@ def test_the_worst_requests_disturb_nobody(
     for outcome in outcomes:
         assert outcome.rss_mib < MAX_RSS_MIB[port_name], outcome
         assert outcome.log_bytes_per_frame < 100, outcome
+
+
+def test_every_kind_of_kafkas_requests_is_among_them() -> None:
+    keys = set()
+    for each in kafka_kinds():
+        after = 4 + int.from_bytes(each.data[:4])
+        for frame in (each.data, each.data[after:]):  # a login is two
+            if frame:
+                keys.add(int.from_bytes(frame[4:6]))
+    assert {api.name for key, api in APIS.items() if key not in keys} == set()
