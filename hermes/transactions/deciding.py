@@ -223,7 +223,7 @@ def is_late(known: Transaction, now_ms: int) -> bool:
 
 def has_expired(known: Transaction, retention_ms: int, now_ms: int) -> bool:
     """Whether nobody has used the transactional id for so long that it is to be forgotten."""
-    return State.DEAD in _after(known.state) and known.updated_ms + retention_ms <= now_ms
+    return known.updated_ms + retention_ms <= now_ms and known.state in BEFORE[State.DEAD]
 
 
 def _of(known: Transaction | None, producer: Producer, *, grows: bool = False) -> Transaction:
@@ -268,10 +268,6 @@ def _changed(known: Transaction, state: State, now_ms: int, **values: Any) -> Tr
         updated_ms=max(now_ms, known.updated_ms),
         **values,
     )
-
-
-def _after(state: State) -> list[State]:
-    return [each for each, before in BEFORE.items() if state in before]
 
 
 def _needed(new_id: int | None) -> int:
