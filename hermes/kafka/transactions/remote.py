@@ -23,6 +23,10 @@ from hermes.transactions.state import Place
 _WRITE_MARKERS, _MARKERS_VERSION = 27, 2
 _ADD_PARTITIONS, _ADD_VERSION = 24, 5
 
+#: How long a broker may take: others lead by then what one led that sleeps, and all of a
+#: transaction waits for it.
+_SECONDS: Final = 10.0
+
 _PRODUCER: Final = Struct(">qh")
 _INT32: Final = Struct(">i")
 _RESULT: Final = Struct(">ih")
@@ -99,7 +103,7 @@ class Peers:
         connection = self._connections.get(broker_id)
         if connection is None or not connection.is_open:
             connection = await self._connect(broker_id)
-        return await connection.ask(request)
+        return await connection.ask(request, _SECONDS)
 
     async def _connect(self, broker_id: int) -> OutgoingConnection:
         under_way = self._connecting.get(broker_id)
