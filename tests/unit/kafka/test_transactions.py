@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Coroutine, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,18 @@ def test_who_stops_says_nothing_of_ends_under_way(
         bench.turns()
         gc.collect()
     assert [line for line in lines if "Error" in line] == []
+
+
+def test_a_topic_that_is_deleted_keeps_no_transaction_from_its_end(bench: KafkaBench) -> None:
+    coordinator = coordinator_of(bench)
+    producer = initialize(bench)
+    made(bench, coordinator.join("t", producer, [PLACE, ("new", 99)], EPOCH_GROWS))
+    bench.ask("DeleteTopics", 3, topic_names=("new",), timeout=timedelta(seconds=1))
+    assert bench.cluster.topics.get("new") is None
+    made(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=True))
+    bench.clock.advance(0.1)
+    bench.turns()
+    assert made(bench, coordinator.describe("t")).state is State.COMPLETE_COMMIT
 
 
 def test_a_new_coordinator_ends_what_was_decided(tmp_path: Path) -> None:
