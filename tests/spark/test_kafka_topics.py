@@ -26,7 +26,7 @@ SCHEMA = (
 def broker() -> Iterator[RunningBroker]:
     with running_broker() as running:
         with SimpleConsumer(running.host, running.port) as admin:
-            for topic in ("read", "written", "streamed", "loaded"):
+            for topic in ("read", "written", "streamed", "loaded", "readable"):
                 admin.create_topic(topic, {"format": "kafka", "partitions": 2})
         yield running
 
@@ -172,11 +172,11 @@ def test_a_load_that_the_connector_can_not_read_says_why(
     }
     with Producer(ProducerConfig(broker_list=broker.broker_list, acks="flushed")) as producer:
         producer.send("connected", b"of 0.7")
-        producer.send("loaded", b"a record")
+        producer.send("readable", b"a record")
     for topics, more, why in (
-        ("loaded", {}, "its jar isn't there"),
-        ("connected,loaded", {}, "topic 'connected' is of 0.7's format"),
-        ("loaded", {"failOnDataLoss": "false"}, "it can't skip what is damaged"),
+        ("readable", {}, "its jar isn't there"),
+        ("connected,readable", {}, "topic 'connected' is of 0.7's format"),
+        ("readable", {"failOnDataLoss": "false"}, "it can't skip what is damaged"),
     ):
         given = {**options, "subscribe": topics, **more}
         assert load(spark, tmp_path / why, given, sink="parquet").messages > 0

@@ -37,7 +37,8 @@ def test_every_line_is_explained() -> None:
     explained = re.findall(r"^\| `([^`]+)` \| \w+ \|", document, re.MULTILINE)
     logged = {template for room in BROKER for template in logged_templates(room)}
     coordination = "coordination", "coordination/embedded"
-    rooms = ("", *coordination, "registry", "mirror", "kafka", "kafka/replicas", "groups")
+    kafka = "kafka", "kafka/replicas", "kafka/transactions"
+    rooms = ("", *coordination, "registry", "mirror", *kafka, "groups")
     others = [each for room in rooms for each in logged_templates(room)]
     assert logged - set(explained) == set()
     assert len(explained) == len(set(explained))
