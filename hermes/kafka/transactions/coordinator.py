@@ -161,9 +161,7 @@ class TransactionCoordinator:
         except TopicExistsError:
             pass
         except HermesError as error:
-            self._log.error(
-                "topic", "{topic} can't be created: {error}", topic=STATE_TOPIC, error=error
-            )
+            self._log.error("topic", "__transaction_state can't be created: {error}", error=error)
         finally:
             waiting, self._creating = self._creating, None
             for each in waiting:
