@@ -30,7 +30,7 @@ html_title = f"Hermes {__version__}"
 
 # The source directory is the repository's root, for README.md and its like.
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst", "examples/two-data-centres/README.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst"]
 exclude_patterns = ["docs/description.md"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
