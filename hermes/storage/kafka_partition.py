@@ -442,15 +442,18 @@ class KafkaPartition(FormatSidecar):
     def forget(self) -> None:
         self._checkpoints.forget(*self._key)
 
-    def sync(self) -> None:
-        if self.aborted.is_dirty:
-            self.aborted.sync()
+    def keep_id(self) -> None:
         if self._is_new:
             assert self.topic_id is not None
             write_topic_id(self._directory, self.topic_id, self._files, is_synced=True)
             # With its name, before any index is there: so who finds none knows of no flush.
             self._files.fsync_directory(self._directory)
             self._is_new = False
+
+    def sync(self) -> None:
+        if self.aborted.is_dirty:
+            self.aborted.sync()
+        self.keep_id()
         if self._has_new_epochs:
             # Before it is written: an epoch may begin meanwhile.
             self._has_new_epochs, self._unwritten_epochs = False, None

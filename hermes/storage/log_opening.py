@@ -187,6 +187,7 @@ class LogOpening:
         place = state.directory.current_identity()
         first = view.position_of(view.flushed_end)
         state.directory.sync_parent()
+        self._sidecar.keep_id()
         recovery = self._recovery(now_ms, until_damage=not state.format.keeps_beyond_damage)
         try:
             if first and not state.format.is_dense:

@@ -181,6 +181,9 @@ class FormatSidecar(Sidecar):
         """
         return (0, log_end) if epoch == 0 else _NO_EPOCH
 
+    def keep_id(self) -> None:
+        """Put on disk which topic it is of, if no flush has: before any index is there."""
+
     def adopt(self, topic_id: UUID) -> None:
         """Take the topic's id instead of one that was made up."""
 

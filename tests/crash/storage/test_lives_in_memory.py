@@ -1,6 +1,7 @@
 """Lives of a data directory in memory end at any call; `memory_lives` says what must hold."""
 
 from contextlib import suppress
+from errno import ENOSPC
 from itertools import count
 from random import Random
 
@@ -133,3 +134,26 @@ def test_these_tests_would_notice_a_missing_sync(kind: type[MemoryFiles]) -> Non
         except (AssertionError, StorageError):
             noticed += 1
     assert noticed > 5
+
+
+def test_a_log_that_is_opened_again_before_its_first_flush_keeps_its_topic() -> None:
+    """What is recovered is shown: the power mustn't leave it without an id, beside an index."""
+    files = MemoryFiles()
+    _, log = one_partition(files)
+    append(log, raw_batch(0, 1))
+    syncs = files.fdatasync
+
+    def refuse(descriptor: object) -> None:
+        files.fdatasync = syncs
+        raise OSError(ENOSPC, "No space left on device")
+
+    files.fdatasync = refuse
+    with pytest.raises(StorageError):
+        log.flush()
+    log.reopen(NOW_MS)
+    assert log.high_watermark == 1
+    for seed in range(32):
+        again = DataDirectory(ROOT, settings_of, files.after_power_loss(Random(seed)))
+        assert again.open(NOW_MS).offline == {}
+        assert again.logs["k", 0].topic_id == log.topic_id
+        assert again.logs["k", 0].high_watermark == 1
