@@ -106,6 +106,8 @@ class KafkaBroker(Program):
             "controller.listener.names=CONTROLLER\n"
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
             f"offsets.topic.num.partitions=1\noffsets.topic.replication.factor={kept}\n"
+            f"transaction.state.log.replication.factor={kept}\n"
+            "transaction.state.log.min.isr=1\n"
         )
         started = java("-Xmx1G", "-Xms1G")
         storage = ("kafka.tools.StorageTool", "format", "-t", "hermes-beside-KafkaQ")
