@@ -92,7 +92,7 @@ def plan(directory: Path, topic: str, targets: Sequence[Sequence[int]]) -> tuple
 
 
 def test_kafkas_tools_move_copies_and_elect_leaders(start_cluster: Start, tmp_path: Path) -> None:
-    cluster = start_cluster()
+    cluster = start_cluster(zookeeper_session_timeout="15s")  # a tool takes seconds to begin
     cluster.create_topic("clicks", 2, 2)
     fill(cluster, "clicks")
     moves = plan(tmp_path, "clicks", [[3, 2], [1, 2, 3]])
