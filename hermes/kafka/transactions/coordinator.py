@@ -46,6 +46,9 @@ _MOST_PLACES: Final = 500_000
 #: How long a request waits for another change of its id, before its client has to ask again.
 _PATIENCE_SECONDS: Final = 1.0
 
+#: When a partition is read again that couldn't be read.
+_UNREADABLE_SECONDS: Final = 10.0
+
 #: How often it is looked what is led here, which transactions are late, and which ids have expired.
 _LOOK_SECONDS: Final = 0.5
 _EXPIRY_LOOKS: Final = 1000
@@ -115,6 +118,7 @@ class TransactionCoordinator:
         self._ending = ending
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self._parts: dict[int, Part] = {}
+        self._unreadable: dict[int, float] = {}  # until when, by their numbers
         self._creating: list[Deferred[None]] | None = None
         self._timer: Any = None
         self._looks = 0
@@ -178,7 +182,7 @@ class TransactionCoordinator:
             waiter: Deferred[None] = Deferred()
             part.loading.append(waiter)
             await waiter
-            self._check(part)
+        self._check(part)
         return part
 
     def _led(self, number: int) -> Part:
@@ -189,6 +193,8 @@ class TransactionCoordinator:
             return part
         if part is not None:
             self._leave(number, part)
+        if self._shared.clock.seconds() < self._unreadable.get(number, 0.0):
+            raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
         log = StateLog(self._shared, partition)
         if not log.is_readable:
             raise KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -214,6 +220,7 @@ class TransactionCoordinator:
             found = await self._shared.in_thread(part.log.read)
         except HermesError as error:
             self._log.error("load", "transactions can't be read: {error}", error=error)
+            self._unreadable[number] = self._shared.clock.seconds() + _UNREADABLE_SECONDS
             self._leave(number, part)
             return
         if self._parts.get(number) is not part or not part.log.is_current:

@@ -8,7 +8,7 @@ from hermes.kafka.epochs import told_epoch
 from hermes.partition.acknowledgements import Safety
 from hermes.partition.partition import Partition, batch_rules
 from hermes.protocol.kafka_errors import Code, KafkaError
-from hermes.protocol.record_batches import check_batches, next_in
+from hermes.protocol.record_batches import check_batches, is_intact, next_in
 from hermes.protocol.records import Record, encode_batch, iterate_records
 from hermes.storage import Log
 from hermes.transactions.records import decode_key, decode_value, encode_key, encode_value
@@ -72,6 +72,8 @@ class StateLog:
                 data = log.files.pread(some.fileno(), some.length, some.position)
             position = 0
             while (header := next_in(data, position)) is not None:
+                if not is_intact(memoryview(data)[position : position + header.size_bytes]):
+                    raise StorageError(f"{log.name} is damaged at offset {header.base_offset}")
                 for record in iterate_records(data, header, position):
                     _note(found, log, record)
                 position += header.size_bytes

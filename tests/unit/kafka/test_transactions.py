@@ -12,6 +12,7 @@ from kafka_bench import KafkaBench
 from kafka_raw import parts
 from twisted.internet.defer import Deferred
 
+from hermes.errors import StorageError
 from hermes.kafka.transactions.coordinator import TransactionCoordinator
 from hermes.kafka.transactions.state_log import StateLog
 from hermes.partition.partition import Partition
@@ -186,6 +187,30 @@ def test_a_new_coordinator_ends_what_was_decided(tmp_path: Path) -> None:
     finally:
         bench.server.transactions.stop()
         bench.close()
+
+
+def test_a_damaged_state_is_believed_in_nothing(bench: KafkaBench, tmp_path: Path) -> None:
+    initialize(bench)
+    number = partition_of("t", 16)
+    partition = bench.cluster.topics.partition(STATE_TOPIC, number)
+    (path,) = (tmp_path / "a log" / f"{STATE_TOPIC}-{number}").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[-12] ^= 1  # of a time
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match="damaged at offset 0"):
+        StateLog(bench.shared, partition).read()
+    coordinator = coordinator_of(bench)
+    coordinator._leave(number, coordinator._parts[number])
+    with log_lines() as lines:
+        first = begun(bench, coordinator.describe("t"))
+    assert refusal(bench, first) is Code.NOT_COORDINATOR
+    assert any("is damaged at offset 0" in line for line in lines)
+    again = begun(bench, coordinator.describe("t"))
+    assert refusal(bench, again) is Code.COORDINATOR_NOT_AVAILABLE
+    data[-12] ^= 1
+    path.write_bytes(data)
+    bench.clock.advance(11)
+    assert made(bench, coordinator.describe("t")).state is State.EMPTY
 
 
 def test_late_ones_are_aborted_and_old_ones_forgotten(
