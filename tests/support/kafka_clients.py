@@ -180,7 +180,9 @@ class KafkaPython(KafkaClient):
     ) -> list[tuple[int, int]]:
         """See `KafkaClient`."""
         from kafka import KafkaProducer
+        from kafka_python_sockets import close_refused_sockets
 
+        close_refused_sockets()
         producer = KafkaProducer(bootstrap_servers=address, **_plain(settings))
         try:
             futures = [
@@ -204,7 +206,9 @@ class KafkaPython(KafkaClient):
     ) -> list[Got]:
         """See `KafkaClient`."""
         from kafka import KafkaConsumer
+        from kafka_python_sockets import close_refused_sockets
 
+        close_refused_sockets()
         consumer = KafkaConsumer(
             *topics,
             bootstrap_servers=address,

@@ -18,6 +18,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 )
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka_python_sockets import close_refused_sockets
 
 __all__ = ["READERS", "Reader"]
 
@@ -114,6 +115,7 @@ class KafkaPythonReader(Reader):
     def _read(self, servers: str, group: str, topic: str, assignor: str) -> None:
         kinds = {"range": RangePartitionAssignor, "cooperative-sticky": None}
         kind = kinds[assignor] or CooperativeStickyAssignor
+        close_refused_sockets()
         consumer = kafka.KafkaConsumer(
             topic,
             bootstrap_servers=servers,

@@ -1,7 +1,5 @@
 """Kafka's clients, each with a replicated topic of its own, through fail-overs."""
 
-import gc
-import warnings
 from collections.abc import Sequence
 
 from client_loads import ClientLoad, ClientReader
@@ -53,9 +51,6 @@ def go_through_kills(
             load.stop()
         for each in used:
             each.close()
-        with warnings.catch_warnings():  # kafka-python forgets sockets to brokers that refused it
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
     return {name: len(load.acknowledged) for name, load in loads.items()}
 
 
