@@ -14,6 +14,7 @@ transactional id is forgotten. Version 0, which Kafka wrote until 4.0, is only r
 Source: Kafka 4's TransactionLogKey.json and TransactionLogValue.json.
 """
 
+from collections.abc import Collection
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct
@@ -52,7 +53,7 @@ def encode_value(transaction: Transaction) -> bytes:
         (
             _VERSION.pack(1),
             _HEAD.pack(each.producer_id, each.epoch, each.timeout_ms, each.state),
-            _places(each),
+            varint(0) if each.state is State.EMPTY else encode_places(each.places),
             _TIMES.pack(each.updated_ms, each.started_ms),
             _tags(each),
         )
@@ -84,12 +85,11 @@ def decode_value(value: Buffer) -> Transaction:
     return found if version == 0 else _with_tags(found, reader)
 
 
-def _places(transaction: Transaction) -> bytes:
-    if transaction.state is State.EMPTY:
-        return varint(0)
+def encode_places(places: Collection[Place]) -> bytes:
+    """Topics with their partitions, as records and requests about transactions have them."""
     topics = [
         (topic, [number for _, number in found])
-        for topic, found in groupby(sorted(transaction.places), itemgetter(0))
+        for topic, found in groupby(sorted(places), itemgetter(0))
     ]
     parts = [encode_length(len(topics), is_flexible=True)]
     for topic, numbers in topics:

@@ -1,8 +1,6 @@
 """What brokers ask of each other about transactions: one connection to each other broker."""
 
 from collections.abc import Callable, Collection, Mapping
-from itertools import groupby
-from operator import itemgetter
 from struct import Struct
 from typing import Final
 
@@ -18,6 +16,7 @@ from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_
 from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.protocol.transaction_markers import Marker
 from hermes.transactions.deciding import Producer
+from hermes.transactions.records import encode_places
 from hermes.transactions.state import Place
 
 _WRITE_MARKERS, _MARKERS_VERSION = 27, 2
@@ -82,7 +81,7 @@ class Peers:
             encode_text(transactional_id, is_flexible=True),
             _PRODUCER.pack(*producer),
             bytes([verify_only]),
-            _topics(places),
+            encode_places(places),
             b"\0\0",
         )
         request = KafkaRequest(_ADD_PARTITIONS, _ADD_VERSION, b"".join(parts), True)
@@ -131,25 +130,12 @@ def _markers_request(marker: Marker, version: int, places: Collection[Place]) ->
         encode_length(1, is_flexible=True),
         _PRODUCER.pack(marker.producer_id, marker.producer_epoch),
         bytes([marker.is_commit]),
-        _topics(places),
+        encode_places(places),
         _INT32.pack(marker.coordinator_epoch),
         bytes([version]),
         b"\0\0",
     )
     return KafkaRequest(_WRITE_MARKERS, _MARKERS_VERSION, b"".join(parts), True)
-
-
-def _topics(places: Collection[Place]) -> bytes:
-    by_topic = [
-        (name, [number for _, number in found])
-        for name, found in groupby(sorted(places), itemgetter(0))
-    ]
-    parts = [encode_length(len(by_topic), is_flexible=True)]
-    for name, numbers in by_topic:
-        parts += encode_text(name, is_flexible=True), encode_length(len(numbers), is_flexible=True)
-        parts += map(_INT32.pack, numbers)
-        parts.append(b"\0")
-    return b"".join(parts)
 
 
 def _results(reader: KafkaReader) -> dict[Place, Code]:
