@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopics
@@ -85,7 +86,7 @@ class Ending:
                     return
                 except HermesError:
                     pass
-            await self._pause(pause)
+            await deferLater(self._clock, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         log.is_doubtful = True  # should it come to be current again: this is to begin anew then
 
@@ -129,9 +130,3 @@ class Ending:
         if topic is None:
             return None if self._topics.is_known else -1
         return topic.leader(number) if number < len(topic.partitions) else None
-
-    def _pause(self, seconds: float) -> "Deferred[None]":
-        timer: Any = None
-        paused: Deferred[None] = Deferred(lambda _: timer.cancel())
-        timer = self._clock.callLater(seconds, paused.callback, None)
-        return paused
