@@ -111,11 +111,7 @@ def joined(
     now_ms: int,
 ) -> Transaction:
     """Take partitions into the transaction, which begins with the first."""
-    known = _of(known, producer)
-    if producer.epoch != known.epoch:
-        raise KafkaError(Code.PRODUCER_FENCED)
-    if known.state.is_prepared:
-        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+    known = _open_to(known, producer)
     is_ongoing = known.state is State.ONGOING
     if is_ongoing and known.places.issuperset(places):
         return known
@@ -133,11 +129,7 @@ def found_joined(
     known: Transaction | None, producer: Producer, places: Collection[Place]
 ) -> dict[Place, Code]:
     """Say of each place whether it is in the producer's transaction."""
-    known = _of(known, producer)
-    if producer.epoch != known.epoch:
-        raise KafkaError(Code.PRODUCER_FENCED)
-    if known.state.is_prepared:
-        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+    known = _open_to(known, producer)
     return {
         each: Code.NONE if each in known.places else Code.TRANSACTION_ABORTABLE for each in places
     }
@@ -231,6 +223,16 @@ def _of(known: Transaction | None, producer: Producer, *, grows: bool = False) -
         producer.id != known.producer_id and not (grows and _is_over(known, producer))
     ):
         raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
+    return known
+
+
+def _open_to(known: Transaction | None, producer: Producer) -> Transaction:
+    """The one that the producer is in, or may begin."""
+    known = _of(known, producer)
+    if producer.epoch != known.epoch:
+        raise KafkaError(Code.PRODUCER_FENCED)
+    if known.state.is_prepared:
+        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
     return known
 
 
