@@ -19,7 +19,7 @@ from hermes.kafka.produce import Produces
 from hermes.kafka.transactions.transactions import Transactions
 from hermes.protocol.kio_messages import import_messages
 from hermes.server.policies import ListenerPolicy
-from hermes.storage import FileLayer
+from hermes.storage import FileLayer, Log
 
 __all__ = ["KafkaBench", "encode_request", "messages"]
 
@@ -99,6 +99,11 @@ class KafkaBench(BrokerBench):
         transport = StringTransport(peerAddress=address)
         connection.makeConnection(transport)
         return connection, transport
+
+    def flush(self, log: Log) -> None:
+        """Flush a log, and tell those who wait for that."""
+        log.flush()
+        self.flusher._tell_committed(log)
 
     def ask(self, name: str, version: int, **fields: Any) -> Any:
         """Ask on a connection of its own; the response as kio decodes it.

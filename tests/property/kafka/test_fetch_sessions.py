@@ -42,8 +42,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(number=partitions)
     def flush(self, number: int) -> None:
-        self.log(number).flush()
-        self.bench.flusher._tell_committed(self.log(number))
+        self.bench.flush(self.log(number))
 
     @rule(number=partitions)
     def delete(self, number: int) -> None:

@@ -32,11 +32,6 @@ def writer(bench: KafkaBench) -> Writer:
     return Writer(bench.shared.topics.for_produce("new", 0))
 
 
-def flush(bench: KafkaBench, writer: Writer) -> None:
-    writer.log.flush()
-    bench.flusher._tell_committed(writer.log)
-
-
 def request(
     bench: KafkaBench,
     version: int,
@@ -96,7 +91,7 @@ def test_each_version_tells_what_was_aborted_and_where_all_is_decided(
     writer.end(8, commit=True)
     writer.send(9)
     writer.send(1, plain=True)
-    flush(bench, writer)
+    bench.flush(writer.log)
     found = fetch(bench, version, numbers=numbers)
     assert (found.error_code, found.high_watermark, found.last_stable_offset) == (0, 7, 5)
     assert bases(found.records) == [0, 2, 3, 4]
@@ -116,7 +111,7 @@ def test_of_a_part_only_its_own_is_told(bench: KafkaBench, writer: Writer) -> No
     for _ in range(20):
         writer.send(7)
         writer.end(7)
-    flush(bench, writer)
+    bench.flush(writer.log)
     found = fetch(bench, most=300)
     assert bases(found.records) == [0, 1, 2, 3]
     assert [each.first_offset for each in found.aborted_transactions] == [0, 2]
@@ -131,22 +126,22 @@ def test_who_waits_is_woken_by_the_marker(
 ) -> None:
     fetch(bench)
     writer.send(7)
-    flush(bench, writer)
+    bench.flush(writer.log)
     connection, transport = bench.connect_kafka()
     connection.dataReceived(request(bench, 12, wait_ms=10_000, numbers=numbers))
     bench.turns(transport)
     for _ in range(3):
         writer.send(1, plain=True)
-        flush(bench, writer)
+        bench.flush(writer.log)
         bench.turns(transport)
         assert transport.value() == b""
     writer.send(8)
     writer.end(8)  # of another one
-    flush(bench, writer)
+    bench.flush(writer.log)
     bench.turns(transport)
     assert transport.value() == b""
     writer.end(7, commit=True)
-    flush(bench, writer)
+    bench.flush(writer.log)
     bench.turns(transport)
     (answer,) = answers(transport)
     found = decode_answer("Fetch", 12, answer).responses[0].partitions[0]
@@ -166,13 +161,13 @@ def list_offset(bench: KafkaBench, time_ms: int, level: int) -> int:
 def test_the_end_is_where_all_is_decided(bench: KafkaBench, writer: Writer) -> None:
     writer.send(1, plain=True)
     writer.send(7)
-    flush(bench, writer)
+    bench.flush(writer.log)
     assert [list_offset(bench, -1, level) for level in (0, 1)] == [2, 1]
     assert [list_offset(bench, NOW_MS, level) for level in (0, 1)] == [0, 0]
     writer.log.delete_records(1)
     assert [list_offset(bench, NOW_MS, level) for level in (0, 1)] == [1, -1]
     writer.end(7)
-    flush(bench, writer)
+    bench.flush(writer.log)
     assert [list_offset(bench, -1, level) for level in (0, 1)] == [3, 3]
 
 
@@ -181,7 +176,7 @@ def test_producers_are_told_with_their_transactions(bench: KafkaBench, writer: W
     writer.end(7, coordinator=5)
     writer.send(7)
     writer.send(8)
-    flush(bench, writer)
+    bench.flush(writer.log)
     kinds = messages("DescribeProducers", 0, "request")
     topic = kinds.TopicRequest(name="new", partition_indexes=(0,))
     (found,) = bench.ask("DescribeProducers", 0, topics=(topic,)).topics[0].partitions
@@ -194,7 +189,7 @@ def test_producers_are_told_with_their_transactions(bench: KafkaBench, writer: W
 def test_a_coordinators_marker_is_flushed_and_told(bench: KafkaBench, writer: Writer) -> None:
     partition = bench.shared.partitions.of(writer.log)
     writer.send(7)
-    flush(bench, writer)
+    bench.flush(writer.log)
     assert partition.append_marker(Marker(7, 0, True, 1), 1) == 2
     bench.turns()
     assert writer.log.stable_end == 2

@@ -43,8 +43,7 @@ def append(bench: KafkaBench, *values: bytes, partition: int = 0) -> None:
     """Append a batch and flush it, as a producer's would be."""
     log = log_of(bench, partition)
     append_values(log, *values)
-    log.flush()
-    bench.flusher._tell_committed(log)
+    bench.flush(log)
 
 
 def request(bench: KafkaBench, version: int, **options: Any) -> bytes:

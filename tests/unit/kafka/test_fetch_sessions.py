@@ -44,8 +44,7 @@ def append(bench: KafkaBench, *values: bytes, partition: int = 0) -> None:
     """Append a batch and flush it, as a producer's would be."""
     log = log_of(bench, partition)
     append_values(log, *values)
-    log.flush()
-    bench.flusher._tell_committed(log)
+    bench.flush(log)
 
 
 def followed(bench: KafkaBench) -> int:
@@ -126,21 +125,15 @@ def test_a_high_watermark_is_told_though_nothing_is_read(bench: KafkaBench) -> N
     consumer = begun(bench, 2)
     append_values(log_of(bench), b"one", b"two")
     assert consumer.told({0: 2}) == []  # where a producer was told that it wrote
-    log_of(bench).flush()
-    bench.flusher._tell_committed(log_of(bench))
+    bench.flush(log_of(bench))
     assert consumer.told({}) == [(0, 0, 2, 0)]
     assert consumer.told({}) == []
 
 
 def test_who_wants_what_was_committed_is_woken_by_the_marker(bench: KafkaBench) -> None:
     consumer, writer = begun(bench, 2), Writer(log_of(bench))
-
-    def flush() -> None:
-        writer.log.flush()
-        bench.flusher._tell_committed(writer.log)
-
     writer.send(7)
-    flush()
+    bench.flush(writer.log)
     assert [each[:3] for each in consumer.told({}, isolation_level=1)] == [(0, 0, 1)]
     read_before = bench.shared.metrics.fetches
     for _ in range(3):
@@ -149,7 +142,7 @@ def test_who_wants_what_was_committed_is_woken_by_the_marker(bench: KafkaBench) 
     consumer.send({}, wait_ms=10_000, isolation_level=1)
     assert consumer.is_waiting
     writer.end(7, commit=True)
-    flush()
+    bench.flush(writer.log)
     bench.turns(consumer.transport)
     ((found,),) = [topic.partitions for topic in consumer.receive().responses]
     assert (found.partition_index, found.last_stable_offset) == (0, 2)
