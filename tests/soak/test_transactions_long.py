@@ -67,7 +67,4 @@ def _befall(cluster: ReplicatedCluster, fault: str, random: Random) -> None:
     killed = numbers if fault == "kill all" else random.sample(numbers, 1)
     for each in killed:
         cluster.kill(each)
-    for each in killed:
-        cluster.launch(each)
-    for each in killed:
-        cluster.wait_until_ready(each)
+    cluster.start_together(killed)

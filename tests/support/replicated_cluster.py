@@ -7,7 +7,7 @@ coordination, by ways that can be cut: no side hears of that, as with a network'
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -97,7 +97,7 @@ class ReplicatedCluster:
                 self.brokers[number] = broker(place, own, wait=False)
             for each in self.brokers.values():
                 each.wait_for_line("is ready: Hermes")
-            self.wait_until(lambda: len(self.live()) == count, "the brokers don't find each other")
+            self.wait_until(self._is_whole, "the brokers don't find each other")
         except BaseException:
             self.close()
             raise
@@ -165,10 +165,7 @@ class ReplicatedCluster:
             broker = self.brokers[each]
             assert isinstance(broker, TracedBroker)
             broker.lose(mode, chance)
-        for each in numbers:
-            self.launch(each)
-        for each in numbers:
-            self.wait_until_ready(each)
+        self.start_together(numbers)
 
     def stop(self, number: int) -> None:
         """Stop a broker in good order."""
@@ -181,6 +178,13 @@ class ReplicatedCluster:
         """Start a broker again, with what it has kept."""
         self.launch(number)
         self.wait_until_ready(number)
+
+    def start_together(self, numbers: Collection[int]) -> None:
+        """Start brokers again, none of which waits for another."""
+        for each in numbers:
+            self.launch(each)
+        for each in numbers:
+            self.wait_until_ready(each)
 
     def wait_until_ready(self, number: int) -> None:
         """Wait until a broker that was launched serves."""
@@ -242,7 +246,12 @@ class ReplicatedCluster:
 
     def live(self) -> set[int]:
         """The brokers that are there, as one of them says that knows."""
-        return {each.node_id for each in self._metadata([]).brokers}
+        return _live_in(self._metadata([]))
+
+    def _is_whole(self) -> bool:
+        """Whether every broker knows all: a client may ask any of them to create a topic."""
+        every = set(self._ports)
+        return all(_live_in(self._metadata_of(number, [])) == every for number in every)
 
     def copies(self, topic: str) -> dict[int, PartitionCopies]:
         """What is said of a topic's partitions now, by number; none while it isn't known."""
@@ -260,7 +269,9 @@ class ReplicatedCluster:
         Raises:
             ClientError: it doesn't answer now.
         """
-        number = min(self._ports.keys() - self._away)
+        return self._metadata_of(min(self._ports.keys() - self._away), topics)
+
+    def _metadata_of(self, number: int, topics: list[dict[str, str]]) -> Any:
         with KafkaAsker("127.0.0.1", self._ports[number]) as asker:
             return asker.ask("Metadata", 8, topics=topics)
 
@@ -308,3 +319,7 @@ def _holds(is_so: Callable[[], bool]) -> bool:
     with suppress(ClientError):
         return is_so()
     return False
+
+
+def _live_in(metadata: Any) -> set[int]:
+    return {each.node_id for each in metadata.brokers}

@@ -50,10 +50,7 @@ def kill_all(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -
     for number in numbers:
         cluster.kill(number)
     random.shuffle(numbers)
-    for number in numbers:
-        cluster.launch(number)
-    for number in numbers:
-        cluster.wait_until_ready(number)
+    cluster.start_together(numbers)
 
 
 def stop(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:

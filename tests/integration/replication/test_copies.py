@@ -70,10 +70,7 @@ def test_all_are_killed_at_once(
         load.go_on()
         for number in cluster.brokers:
             cluster.kill(number)
-        for number in cluster.brokers:
-            cluster.launch(number)
-        for number in cluster.brokers:
-            cluster.wait_until_ready(number)
+        cluster.start_together(cluster.brokers)
         load.go_on()
     load.finish()
 
