@@ -136,11 +136,14 @@ class S3Store(RemoteStore):
                 try:
                     obstore.put(self._client, name, content, mode="create", use_multipart=False)
                 except AlreadyExistsError as error:
-                    if "409 Conflict" not in str(error) or self._is_there(name):
+                    if self._is_there(name):
                         return False
-                    # Others wrote the same name, and a server may refuse all of them at once.
+                    # Others wrote the same name, and a server may refuse all of them at once,
+                    # or before the one whose object it will be can be seen.
                     if pause is None:
-                        raise
+                        if "409 Conflict" in str(error):
+                            raise
+                        return False
                     threading.Event().wait(pause * (0.5 + random.random()))
                 else:
                     return True
