@@ -16,7 +16,7 @@ from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.produce import Produces
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
-from hermes.kafka.transactions.remote import Peers
+from hermes.kafka.transactions.remote import RemoteBrokers
 from hermes.kafka.transactions.transactions import Transactions
 from hermes.security import CLUSTER, PLAIN, ClientSecurity, Operation
 from hermes.server.clients import Client
@@ -70,8 +70,8 @@ def _mount_transactions(
     run: ServingBroker, groups: GroupCoordinator, other: _Other
 ) -> Transactions:
     topics = run.cluster.topics
-    peers = Peers(topics, other) if topics.has_cluster else None
-    transactions = Transactions.of(run.shared, run.cluster, groups, peers)
+    remote = RemoteBrokers(topics, other) if topics.has_cluster else None
+    transactions = Transactions.of(run.shared, run.cluster, groups, remote)
     run.on_started.append(transactions.coordinator.begin)
     run.on_stopping.append(transactions.stop)
     return transactions

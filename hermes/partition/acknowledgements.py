@@ -11,7 +11,7 @@ and isn't set anew for each.
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -47,6 +47,14 @@ class Appended(Protocol):
 
     @property
     def end_offset(self) -> int: ...
+
+
+class AppendedEnd(NamedTuple):
+    """The least of what is `Appended`."""
+
+    log: Log
+    opening: int
+    end_offset: int
 
 
 _Appended = TypeVar("_Appended", bound=Appended)

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.errors import HermesError
 from hermes.kafka.transactions.markers import Markers
-from hermes.kafka.transactions.remote import Peers
+from hermes.kafka.transactions.remote import RemoteBrokers
 from hermes.kafka.transactions.state_log import StateLog
 from hermes.logs import ModuleLogger
 from hermes.protocol.kafka_errors import Code
@@ -35,7 +35,7 @@ class Ending:
 
     Args:
         coordinator_for: which broker coordinates a group; None for nobody now.
-        peers: None where this is the only broker.
+        remote: None where this is the only broker.
     """
 
     _log = ModuleLogger()
@@ -46,13 +46,13 @@ class Ending:
         topics: ClusterTopics,
         markers: Markers,
         coordinator_for: Callable[[str], int | None],
-        peers: Peers | None,
+        remote: RemoteBrokers | None,
     ) -> None:
         self._clock = clock
         self._topics = topics
         self._markers = markers
         self._coordinator_for = coordinator_for
-        self._peers = peers
+        self._remote = remote
         self._under_way: set[Deferred[None]] = set()
         self._is_stopped = False
 
@@ -112,10 +112,10 @@ class Ending:
     ) -> Mapping[Place, Code]:
         if broker_id == self._topics.broker_id:
             return await self._markers.write(marker, version, places)
-        if self._peers is None:
+        if self._remote is None:
             return {}
         try:
-            return await self._peers.write_markers(broker_id, marker, version, places)
+            return await self._remote.write_markers(broker_id, marker, version, places)
         except HermesError:
             return {}
 

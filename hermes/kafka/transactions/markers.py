@@ -1,19 +1,17 @@
 """Writes the markers that are for this broker: of partitions that it leads, and of its groups."""
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.partition.acknowledgements import Safety
+from hermes.partition.acknowledgements import AppendedEnd, Safety
 from hermes.partition.partition import Partition
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, code_of
 from hermes.protocol.transaction_markers import Marker
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
-from hermes.storage import Log
 from hermes.transactions.deciding import EPOCH_GROWS
 from hermes.transactions.state import Place, group_at
 
@@ -23,13 +21,6 @@ _CODES = {
     Safety.UNKNOWN: MAY_BE_STORED,
     Safety.LATE: Code.REQUEST_TIMED_OUT,
 }
-
-
-class _Appended(NamedTuple):
-    place: Place
-    log: Log
-    opening: int
-    end_offset: int
 
 
 class Markers:
@@ -48,11 +39,11 @@ class Markers:
         `version`: of transactions, as the producer knows them.
         """
         codes: dict[Place, Code] = {}
-        appended: list[_Appended] = []
+        appended: dict[Place, AppendedEnd] = {}
 
         def append(place: Place) -> None:
             try:
-                appended.append(self._append(marker, version, place))
+                appended[place] = self._append(marker, version, place)
             except HermesError as error:
                 codes[place] = code_of(error)
 
@@ -64,18 +55,18 @@ class Markers:
                 codes[place] = await self._groups.end_transaction(
                     group, marker.producer_id, commits=marker.is_commit
                 )
-        safety_of = await self._shared.acknowledgements.flushed(appended, None)
-        for each in appended:
-            codes[each.place] = _CODES[safety_of(each)]
+        safety_of = await self._shared.acknowledgements.flushed([*appended.values()], None)
+        for place, each in appended.items():
+            codes[place] = _CODES[safety_of(each)]
         return codes
 
-    def _append(self, marker: Marker, version: int, place: Place) -> _Appended:
+    def _append(self, marker: Marker, version: int, place: Place) -> AppendedEnd:
         partition = self._topics.partition(*place)
         log = partition.log
         if _has(partition, marker, version):
-            return _Appended(place, log, log.openings, log.end_offset)
+            return AppendedEnd(log, log.openings, log.end_offset)
         end = partition.append_marker(marker, version)
-        return _Appended(place, log, log.openings, end)
+        return AppendedEnd(log, log.openings, end)
 
 
 def _has(partition: Partition, marker: Marker, version: int) -> bool:

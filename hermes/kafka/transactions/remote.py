@@ -1,10 +1,14 @@
-"""What brokers ask of each other about transactions: one connection to each other broker."""
+"""What brokers ask of each other about transactions.
+
+To each other broker there is a connection for markers and one for joins: answers come in the order
+of requests, and a marker may wait for the disk of a group's offsets.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
 
-from twisted.internet.defer import Deferred, DeferredList, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.coordination.listeners import BrokerListeners
@@ -26,12 +30,15 @@ _ADD_PARTITIONS, _ADD_VERSION = 24, 5
 #: transaction waits for it.
 _SECONDS: Final = 10.0
 
+#: A broker, and what it is asked.
+_Key: TypeAlias = tuple[int, int]
+
 _PRODUCER: Final = Struct(">qh")
 _INT32: Final = Struct(">i")
 _RESULT: Final = Struct(">ih")
 
 
-class Peers:
+class RemoteBrokers:
     """Lives in the reactor's thread.
 
     Args:
@@ -43,10 +50,12 @@ class Peers:
     ) -> None:
         self._topics = topics
         self._other = other
-        self._connections: dict[int, OutgoingConnection] = {}
-        self._connecting: dict[int, Deferred[OutgoingConnection]] = {}
+        self._connections: dict[_Key, OutgoingConnection] = {}
+        self._connecting: dict[_Key, Deferred[OutgoingConnection]] = {}
+        self._is_stopped = False
 
     def stop(self) -> "Deferred[list[None]]":
+        self._is_stopped = True
         for each in list(self._connecting.values()):
             each.cancel()
         closed = [each.close() for each in self._connections.values()]
@@ -99,27 +108,35 @@ class Peers:
 
     async def _ask(self, broker_id: int, request: KafkaRequest) -> memoryview:
         """Raises HermesError: there is no answer, and what was asked may be done or not."""
-        connection = self._connections.get(broker_id)
+        key = broker_id, request.key
+        connection = self._connections.get(key)
         if connection is None or not connection.is_open:
-            connection = await self._connect(broker_id)
+            connection = await self._connect(key)
         return await connection.ask(request, _SECONDS)
 
-    async def _connect(self, broker_id: int) -> OutgoingConnection:
-        under_way = self._connecting.get(broker_id)
+    async def _connect(self, key: _Key) -> OutgoingConnection:
+        broker_id, _ = key
+        if self._is_stopped:
+            raise BrokerUnavailableError("this broker stops")
+        under_way = self._connecting.get(key)
         if under_way is None:
             listeners = self._topics.registered().get(broker_id)
             other = None if listeners is None else self._other(listeners)
             if other is None:
                 raise BrokerUnavailableError(f"broker {broker_id} isn't there now")
-            under_way = self._connecting[broker_id] = other.connect()
+            under_way = self._connecting[key] = other.connect()
             try:
                 connection = await under_way
+            except CancelledError:
+                if not self._is_stopped:
+                    raise
+                raise BrokerUnavailableError("this broker stops") from None
             finally:
-                del self._connecting[broker_id]
-            self._connections[broker_id] = connection
+                del self._connecting[key]
+            self._connections[key] = connection
             return connection
         await DeferredList([under_way], consumeErrors=True)
-        found = self._connections.get(broker_id)
+        found = self._connections.get(key)
         if found is None or not found.is_open:
             raise BrokerUnavailableError(f"broker {broker_id} can't be reached now")
         return found

@@ -1,11 +1,11 @@
 """One partition of the topic `__transaction_state`, while this broker leads it in one epoch."""
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError, NotLeaderError, RemoteProtocolError, StorageError
 from hermes.kafka.epochs import told_epoch
-from hermes.partition.acknowledgements import Safety
+from hermes.partition.acknowledgements import AppendedEnd, Safety
 from hermes.partition.partition import Partition, batch_rules
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.record_batches import check_batches, is_intact, next_in
@@ -15,12 +15,6 @@ from hermes.transactions.records import decode_key, decode_value, encode_key, en
 from hermes.transactions.state import STATE_TOPIC, Transaction
 
 _AT_A_TIME: Final = 1 << 20
-
-
-class _Appended(NamedTuple):
-    log: Log
-    opening: int
-    end_offset: int
 
 
 class StateLog:
@@ -101,7 +95,7 @@ class StateLog:
             raise KafkaError(Code.NOT_COORDINATOR) from error
         except HermesError as error:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-        appended = _Appended(log, log.openings, done.end_offset)
+        appended = AppendedEnd(log, log.openings, done.end_offset)
         safety_of = await self._shared.acknowledgements.flushed([appended], None)
         safety = safety_of(appended)
         if safety is Safety.FLUSHED and self.is_current:

@@ -11,7 +11,7 @@ from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka.transactions.coordinator import TransactionCoordinator
 from hermes.kafka.transactions.ending import Ending
 from hermes.kafka.transactions.markers import Markers
-from hermes.kafka.transactions.remote import Peers
+from hermes.kafka.transactions.remote import RemoteBrokers
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.transactions.deciding import EPOCH_GROWS, Producer
 from hermes.transactions.state import Place
@@ -21,41 +21,45 @@ class Transactions:
     """Lives in the reactor's thread.
 
     Args:
-        peers: None where this is the only broker.
+        remote: None where this is the only broker.
     """
 
     def __init__(
         self,
         coordinator: TransactionCoordinator,
         markers: Markers,
-        peers: Peers | None,
+        remote: RemoteBrokers | None,
         broker_id: int,
     ) -> None:
         self.coordinator = coordinator
         self.markers = markers
-        self._peers = peers
+        self._remote = remote
         self._broker_id = broker_id
 
     @classmethod
     def of(
-        cls, shared: Shared, cluster: Cluster, groups: GroupCoordinator, peers: Peers | None
+        cls,
+        shared: Shared,
+        cluster: Cluster,
+        groups: GroupCoordinator,
+        remote: RemoteBrokers | None,
     ) -> "Transactions":
         """Those of a broker that has these parts."""
         topics = cluster.topics
         markers = Markers(shared, topics, groups)
-        ending = Ending(shared.clock, topics, markers, groups.local.coordinator_for, peers)
+        ending = Ending(shared.clock, topics, markers, groups.local.coordinator_for, remote)
         coordinator = TransactionCoordinator(
             shared, topics, cluster.topic_changes, cluster.producer_ids, ending
         )
-        return cls(coordinator, markers, peers, shared.config.broker_id)
+        return cls(coordinator, markers, remote, shared.config.broker_id)
 
     def stop(self) -> "Deferred[None]":
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         self.coordinator.stop()
-        if self._peers is not None:
-            await self._peers.stop()
+        if self._remote is not None:
+            await self._remote.stop()
 
     async def join(
         self, transactional_id: str, producer: Producer, places: Collection[Place], *, adds: bool
@@ -67,9 +71,9 @@ class Transactions:
         broker_id = await self.coordinator.coordinator_of(transactional_id)
         if broker_id == self._broker_id:
             return await self.join_here(transactional_id, producer, places, adds=adds)
-        if broker_id >= 0 and self._peers is not None:
+        if broker_id >= 0 and self._remote is not None:
             try:
-                return await self._peers.add_partitions(
+                return await self._remote.add_partitions(
                     broker_id, transactional_id, producer, places, verify_only=not adds
                 )
             except HermesError:

@@ -1,4 +1,4 @@
-"""What brokers ask each other about transactions: over one connection, and not for ever."""
+"""What brokers ask each other about transactions: over few connections, and not for ever."""
 
 from collections.abc import Coroutine
 from types import SimpleNamespace
@@ -11,9 +11,10 @@ from twisted.internet.testing import StringTransport
 
 from hermes.errors import BrokerTimeoutError, BrokerUnavailableError
 from hermes.kafka.outgoing import OutgoingConnection, OutgoingLimits
-from hermes.kafka.transactions.remote import Peers
+from hermes.kafka.transactions.remote import RemoteBrokers
 from hermes.protocol.transaction_markers import Marker
 from hermes.security import PLAIN
+from hermes.transactions.deciding import Producer
 
 MARKER = Marker(5, 1, True, 0)
 
@@ -26,7 +27,7 @@ class Other:
         self.connecting: list[Deferred[OutgoingConnection]] = []
         topics: Any = SimpleNamespace(registered=lambda: {2: "its listeners"})
         other: Any = self
-        self.peers = Peers(topics, lambda listeners: other)
+        self.remote = RemoteBrokers(topics, lambda listeners: other)
 
     def connect(self) -> "Deferred[OutgoingConnection]":
         self.connecting.append(Deferred())
@@ -41,10 +42,14 @@ class Other:
 
     def ask(self) -> list[Any]:
         """Have it write a marker; what becomes of that, once something has."""
-        found: list[Any] = []
-        work: Coroutine[Any, Any, Any] = self.peers.write_markers(2, MARKER, 2, [("new", 0)])
-        Deferred.fromCoroutine(work).addErrback(lambda failure: found.append(failure.value))
-        return found
+        return begun(self.remote.write_markers(2, MARKER, 2, [("new", 0)]))
+
+
+def begun(work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """What becomes of it, once something has."""
+    found: list[Any] = []
+    Deferred.fromCoroutine(work).addErrback(lambda failure: found.append(failure.value))
+    return found
 
 
 def test_those_who_ask_at_once_share_a_connection() -> None:
@@ -58,6 +63,18 @@ def test_those_who_ask_at_once_share_a_connection() -> None:
     assert len(transport.value()) == 3 * once
     assert other.connecting == []
     assert [*asked, third] == [[], [], []]
+
+
+def test_a_join_waits_for_no_marker() -> None:
+    other = Other()
+    other.ask()
+    other.reached()
+    joined = begun(
+        other.remote.add_partitions(2, "t", Producer(5, 1), [("new", 0)], verify_only=False)
+    )
+    transport = other.reached()
+    assert b"t" in transport.value()
+    assert joined == []
 
 
 def test_a_broker_that_cannot_be_reached_is_tried_again() -> None:
@@ -84,5 +101,6 @@ def test_a_broker_that_sleeps_is_not_waited_for() -> None:
 def test_who_stops_ends_what_is_under_way() -> None:
     other = Other()
     asked = other.ask()
-    other.peers.stop()
-    assert len(asked) == 1
+    other.remote.stop()
+    assert [type(each) for each in [*asked, *other.ask()]] == [BrokerUnavailableError] * 2
+    assert other.connecting[1:] == []
