@@ -55,15 +55,23 @@ READ_COMMITTED: Final = 1
 
 _ALL: Final = (
     # Announced from 0, though served from 3, as Kafka 4 does: older librdkafka would not compress.
-    Api(PRODUCE, "Produce", 3, 13, "hermes.kafka.produce:produce", is_raw=True, announced=0),
+    Api(
+        PRODUCE,
+        "Produce",
+        3,
+        13,
+        "hermes.kafka.producing.produce:produce",
+        is_raw=True,
+        announced=0,
+    ),
     Api(
         FETCH,
         "Fetch",
         4,
         18,
-        "hermes.kafka.session_fetch:fetch",
+        "hermes.kafka.fetching.session_fetch:fetch",
         is_cancelled=True,
-        reader="hermes.kafka.fetch:read_plain",
+        reader="hermes.kafka.fetching.fetch_messages:read_plain",
     ),
     Api(2, "ListOffsets", 1, 11, "hermes.kafka.lookups:list_offsets", is_cancelled=True),
     Api(3, "Metadata", 0, 13, "hermes.kafka.metadata:metadata"),

@@ -60,7 +60,7 @@ class Wanted(NamedTuple):
 
 
 class Read(Protocol):
-    """What was read of a partition: see `hermes.kafka.fetch.Fetched`."""
+    """What was read of a partition: see `hermes.kafka.fetching.fetch_messages.Fetched`."""
 
     @property
     def code(self) -> Code: ...

@@ -9,11 +9,11 @@ from hermes.coordination.listeners import BrokerListeners
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka.connection import KafkaFactory
 from hermes.kafka.dispatching import Around, Dispatcher, KafkaServer
-from hermes.kafka.fetch import Fetches
+from hermes.kafka.fetching.plain_fetches import Fetches
 from hermes.kafka.group_wiring import mount_groups
 from hermes.kafka.monitoring import series
 from hermes.kafka.other_brokers import OtherBroker
-from hermes.kafka.produce import Produces
+from hermes.kafka.producing.produces import Produces
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
 from hermes.kafka.transactions.remote import RemoteBrokers

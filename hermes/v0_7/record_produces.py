@@ -2,7 +2,7 @@
 
 What happens is what `producing` does with acknowledged produces; only what a set is differs: record
 batches, which are checked as those of Kafka's own clients. These come another way
-(`hermes.kafka.produce`), with producer ids, by which a batch is stored once.
+(`hermes.kafka.producing`), with producer ids, by which a batch is stored once.
 """
 
 import random

@@ -24,7 +24,8 @@ from hermes.errors import HermesError
 from hermes.groups.offsets import Committed, TopicPartition
 from hermes.kafka.admin_records import _delete
 from hermes.kafka.admin_replicas import _changed, _move
-from hermes.kafka.produce import Entry, ProduceRequest, _Run
+from hermes.kafka.producing.produce import Produce
+from hermes.kafka.producing.produce_messages import Entry, ProduceRequest
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.protocol.record_batches import HEADER_BYTES, is_intact, next_in
 from hermes.protocol.records import Record, iterate_records
@@ -104,7 +105,7 @@ async def produce(
         step_aside=lambda: None,
     )
     entry = Entry(topic, number, memoryview(batch))
-    await _Run(call, ProduceRequest(None, acks, 30_000, [entry])).answer(0.0)
+    await Produce(call, ProduceRequest(None, acks, 30_000, [entry])).answer(0.0)
     return Produced(entry.code, entry.base_offset)
 
 

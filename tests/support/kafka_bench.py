@@ -13,9 +13,9 @@ from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offset_file import OffsetFile
 from hermes.kafka.connection import KafkaConnection, KafkaFactory
 from hermes.kafka.dispatching import Dispatcher, KafkaServer
-from hermes.kafka.fetch import Fetches
+from hermes.kafka.fetching.plain_fetches import Fetches
 from hermes.kafka.group_wiring import FILE_NAME, TopicSizes, coordinator_settings
-from hermes.kafka.produce import Produces
+from hermes.kafka.producing.produces import Produces
 from hermes.kafka.transactions.transactions import Transactions
 from hermes.protocol.kio_messages import import_messages
 from hermes.server.policies import ListenerPolicy

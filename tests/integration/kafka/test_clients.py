@@ -8,7 +8,7 @@ import pytest
 from kafka_clients import CLIENTS, CODECS, KafkaClient, Sent
 from kafka_exchange import check_read, produce_all, records_of, topic_of
 
-from hermes.kafka import produce
+from hermes.kafka.producing import produce
 
 
 @pytest.fixture(scope="module")

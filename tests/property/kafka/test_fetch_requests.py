@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafka_bench import encode_request, messages
 
 from hermes.kafka.apis import APIS
-from hermes.kafka.fetch import fields_of, read_plain
+from hermes.kafka.fetching.fetch_messages import fields_of, read_plain
 from hermes.kafka.schemas import Schema, load_schema
 
 FETCH = APIS[1]

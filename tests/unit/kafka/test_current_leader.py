@@ -10,8 +10,8 @@ from kafka_bench import decode_answer
 from hermes.cluster.cluster_topics import LiveBroker
 from hermes.coordination.listeners import ListenerNode
 from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
-from hermes.kafka.fetch import Fetched, response_parts
-from hermes.kafka.produce import Entry, encode_produced
+from hermes.kafka.fetching.fetch_messages import Fetched, response_parts
+from hermes.kafka.producing.produce_messages import Entry, encode_produced
 from hermes.protocol.kafka_errors import Code
 from hermes.replication.state import NOBODY, first_state
 

@@ -10,18 +10,16 @@ from typing import Any, Final
 
 from hermes.kafka.apis import DEBUGGING_CONSUMER
 from hermes.kafka.dispatching import Call
-from hermes.kafka.fetch import (
+from hermes.kafka.fetch_sessions import FetchSession, Followed
+from hermes.kafka.fetching.fetch import Answer, Fetch, answer_whole
+from hermes.kafka.fetching.fetch_messages import (
     BY_ID,
     NO_SESSION,
-    Answer,
     Asked,
-    Fetch,
     Fetched,
-    answer_whole,
     fields_of,
     response_parts,
 )
-from hermes.kafka.fetch_sessions import FetchSession, Followed
 from hermes.partition.waiting import MAX_WAIT_MS, CountingWaiter
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.server.sends import FileSend

@@ -1,0 +1,1 @@
+"""Kafka's Fetch: requests that name all they want, those of sessions, and their responses."""
