@@ -50,7 +50,7 @@ ROOMS = {
     "plugins protocol quoting security storage",
     "partition": "config errors logs metrics protocol rate_limit server storage",
     "cluster": "config coordination errors limited_log listening logs partition plugins protocol "
-    "quoting replication security server storage",
+    "quoting replication security server storage transactions",
     "groups": "coordination errors limited_log logs protocol storage",
     "v0_7": "_version cluster config coordination errors partition protocol quoting security "
     "server storage transactions",

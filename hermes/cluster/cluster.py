@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
@@ -34,6 +34,7 @@ from hermes.protocol import AlterTopicRequest
 from hermes.protocol.kafka_errors import KafkaError
 from hermes.quoting import quoted
 from hermes.server.clients import Client
+from hermes.transactions.state import STATE_TOPIC
 
 if TYPE_CHECKING:
     from hermes.cluster.user_changes import UserChanges
@@ -211,6 +212,9 @@ class Cluster:
             ) from None
 
     def alter_topic(self, request: AlterTopicRequest, client: Client) -> "Deferred[Any]":
+        changed = {*dict(request.settings), *(request.reset or ())}
+        if request.topic == STATE_TOPIC and (request.reset is None or _PARTITIONS in changed):
+            return fail(ConfigError(_PARTITIONS, "those of transactional ids stay as they are"))
         found = self._of_cluster(request.topic)
         if found is None:
             return self.changes.alter_topic(request, client)

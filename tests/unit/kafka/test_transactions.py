@@ -11,12 +11,15 @@ from broker_bench import flush_in, log_lines
 from kafka_bench import KafkaBench
 from kafka_raw import parts
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes.errors import StorageError
 from hermes.kafka.transactions.coordinator import TransactionCoordinator
 from hermes.kafka.transactions.state_log import StateLog
 from hermes.partition.partition import Partition
+from hermes.protocol import AlterTopicRequest
 from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.server.clients import UNKNOWN_CLIENT
 from hermes.storage.compaction import CompactionReport, compaction
 from hermes.transactions.deciding import EPOCH_GROWS, Producer
 from hermes.transactions.state import STATE_TOPIC, State, Transaction, group_place, partition_of
@@ -265,3 +268,12 @@ def test_the_state_gets_no_further_partitions(bench: KafkaBench) -> None:
     asked = {"topics": (topic,), "timeout": make.timeout(1000), "validate_only": False}
     answer = bench.ask("CreatePartitions", 3, **asked)
     assert [Code(each.error_code) for each in answer.results] == [Code.INVALID_PARTITIONS]
+    for settings, reset in (([("partitions", "17")], ()), ([], ("partitions",)), ([], None)):
+        altering = AlterTopicRequest(STATE_TOPIC, tuple(settings), reset)
+        done = bench.cluster.alter_topic(altering, UNKNOWN_CLIENT)
+        assert isinstance(done.result, Failure)
+        assert "partitions: those of transactional ids stay" in str(done.result.value)
+        done.addErrback(lambda _: None)
+    topic = bench.cluster.topics.get(STATE_TOPIC)
+    assert topic is not None
+    assert len(topic.partitions) == 16
