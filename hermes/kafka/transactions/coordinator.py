@@ -207,6 +207,12 @@ class TransactionCoordinator:
         Deferred.fromCoroutine(self._load(number, part)).addErrback(failed)
         return part
 
+    def _numbers_led(self) -> list[int]:
+        topic = self._topics.get(STATE_TOPIC)
+        numbers = range(0 if topic is None else len(topic.partitions))
+        own = self._topics.broker_id
+        return [each for each in numbers if topic is not None and topic.leader(each) == own]
+
     def _partition(self, number: int) -> Partition:
         try:
             return self._topics.partition(STATE_TOPIC, number)
@@ -314,8 +320,9 @@ class TransactionCoordinator:
         return entry.transaction
 
     def all(self) -> Iterator[tuple[str, Transaction]]:
-        """Those that this broker coordinates; KafkaError while some aren't read yet."""
-        for part in list(self._parts.values()):
+        """Those that this broker coordinates; KafkaError while some aren't read."""
+        for number in self._numbers_led():
+            part = self._led(number)
             if part.loading is not None:
                 raise KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS)
             for name, entry in list(part.entries.items()):
@@ -399,17 +406,14 @@ class TransactionCoordinator:
     def _look(self) -> None:
         self.begin()
         self._looks += 1
-        topic = self._topics.get(STATE_TOPIC)
-        count = 0 if topic is None else len(topic.partitions)
-        for number in range(count):
-            assert topic is not None
-            if topic.leader(number) == self._topics.broker_id:
-                try:
-                    self._led(number)
-                except KafkaError:
-                    continue
+        led = self._numbers_led()
+        for number in led:
+            try:
+                self._led(number)
+            except KafkaError:
+                continue
         for number, part in list(self._parts.items()):
-            if number >= count or not part.log.is_current:
+            if number not in led or not part.log.is_current:
                 self._leave(number, part)
             elif part.loading is None:
                 self._look_at(part)

@@ -210,6 +210,8 @@ def test_a_damaged_state_is_believed_in_nothing(bench: KafkaBench, tmp_path: Pat
     assert any("is damaged at offset 0" in line for line in lines)
     again = begun(bench, coordinator.describe("t"))
     assert refusal(bench, again) is Code.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(KafkaError):
+        list(coordinator.all())
     data[-12] ^= 1
     path.write_bytes(data)
     bench.clock.advance(11)
