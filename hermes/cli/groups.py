@@ -18,7 +18,7 @@ from hermes.cli.terminal import confirm, write_done, write_json, write_line, wri
 from hermes.client.kafka_brokers import UNANSWERED
 from hermes.client.kafka_groups import KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
-from hermes.client.routing import NOBODY
+from hermes.client.topic_metadata import NOBODY
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,

@@ -21,7 +21,7 @@ from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_brokers import UNANSWERED
 from hermes.client.kafka_groups import KafkaGroups
-from hermes.client.routing import NOBODY
+from hermes.client.topic_metadata import NOBODY
 from hermes.coordination.cluster_view import (
     leaders_of,
     read_brokers,

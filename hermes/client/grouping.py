@@ -25,8 +25,9 @@ from hermes.client.payloads import (
     RoutedKey,
     checked_headers,
 )
-from hermes.client.routing import Router, Target
+from hermes.client.routing import Router
 from hermes.client.sync_producer import SendResult
+from hermes.client.topic_metadata import Target
 from hermes.errors import (
     ClientError,
     EncodingError,

@@ -33,15 +33,15 @@ from hermes.client.payloads import (
     with_options,
 )
 from hermes.client.producer_config import ListedBroker, ProducerConfig
-from hermes.client.routing import (
+from hermes.client.routing import Router
+from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, RetryRules, Sender
+from hermes.client.sync_producer import SyncProducer
+from hermes.client.topic_metadata import (
     BrokerListMetadata,
     Brokers,
     MetadataProvider,
-    Router,
     ZooKeeperMetadata,
 )
-from hermes.client.sending import MAX_ACKNOWLEDGED_SET_BYTES, MAX_SET_BYTES, RetryRules, Sender
-from hermes.client.sync_producer import SyncProducer
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import ClientError, HermesError, QueueFullError
 from hermes.forks import FORKED, watch_forks

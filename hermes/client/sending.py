@@ -15,8 +15,9 @@ from typing import Final, NamedTuple, TypeGuard
 from hermes.backoff import growing_pause
 from hermes.client.batching import Batch
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
-from hermes.client.routing import NOBODY, Brokers, Router, Target
+from hermes.client.routing import Router
 from hermes.client.sync_producer import SendResult, SyncProducer
+from hermes.client.topic_metadata import NOBODY, Brokers, Target
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,

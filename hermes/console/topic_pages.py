@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hermes.client.routing import NOBODY
+from hermes.client.topic_metadata import NOBODY
 from hermes.console.group_views import TopicLag
 from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
 from hermes.console.replica_views import ReplicaRow

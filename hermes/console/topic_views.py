@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hermes.client.routing import NOBODY, add_leaders
+from hermes.client.topic_metadata import NOBODY, add_leaders
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
 from hermes.console.cluster_sampler import ClusterView, TopicRow

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from hermes.client import EARLIEST, AppendTime, SimpleConsumer
-from hermes.client.routing import NOBODY, add_leaders
+from hermes.client.topic_metadata import NOBODY, add_leaders
 from hermes.coordination.cluster_view import (
     NodeFaults,
     leaders_of,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hermes.client.batching import Batch, SendHandle
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules, TopicFormats
-from hermes.client.routing import Target
 from hermes.client.sync_producer import SendResult
+from hermes.client.topic_metadata import Target
 from hermes.errors import BrokerTimeoutError, RoutingError, StorageUnavailableError
 from hermes.protocol import Codec, MessageSet
 
