@@ -219,7 +219,7 @@ class FetchSession:
         """Note what the consumer is told of a partition, and say whether it must be."""
         is_news = followed.tell(read)
         self.watch(followed, read)
-        if read.size_bytes:  # it goes behind those that haven't been read
+        if read.size_bytes and followed in self.ready:  # then behind what was not read
             del self.ready[followed]
             self.ready[followed] = None
         return is_news
@@ -255,6 +255,8 @@ class FetchSession:
         for numbers in self._topics.values():
             for followed in numbers.values():
                 self._listen(followed, None)
+        self._topics.clear()  # they refer to the session: else only a collection would free them
+        self.ready.clear()
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             waiting.hurry()
@@ -305,7 +307,9 @@ class FetchSessions:
         """Begin a session; None where there is no room for it, or no use."""
         if not LEAST_PARTITIONS <= len(wanted) <= MOST_PARTITIONS:
             return None
-        if not self._has_room(_PARTITION_BYTES * len(wanted), len(wanted)):
+        topics = {each.topic for each in wanted}
+        size_bytes = _SESSION_BYTES + sum(map(_size_of, topics)) + _PARTITION_BYTES * len(wanted)
+        if not self._has_room(size_bytes, len(wanted)):
             return None
         number = 0
         while not number or number in self._sessions:
@@ -313,8 +317,6 @@ class FetchSessions:
         waiting, now = self._shared.waiting, self._shared.clock.seconds()
         session = FetchSession(number, client, is_by_id, waiting, now)
         session.take(wanted)
-        if not self._has_room(session.size_bytes, session.count):
-            return None
         session.stamp = self._stamp(client)
         self._sessions[number] = session
         self.used_bytes += session.size_bytes

@@ -99,8 +99,8 @@ class Fetch(CountingWaiter):
         "_wanted",
     )
 
-    # The topics as they are now; an error for one that isn't there, or not for this client.
-    _topics: dict[str | bytes, ClusterTopic | KafkaError]
+    # The topics as they are now; a code for one that isn't there, or not for this client.
+    _topics: dict[str | bytes, ClusterTopic | Code]
 
     def __init__(
         self, call: Call, asked: Asked, wanted: Sequence[Wanted], is_any: bool = False
@@ -262,7 +262,7 @@ class Fetch(CountingWaiter):
             if found is None:
                 found = self._topics[topic] = self._topic(topic)
             if not isinstance(found, ClusterTopic):
-                raise found.with_traceback(None)  # else it would keep a frame for each partition
+                raise KafkaError(found)
             partition = self._find(found.name, number)
             log = partition.log
             if epoch > FIRST_EPOCH or partition.leadership is not None:
@@ -295,17 +295,17 @@ class Fetch(CountingWaiter):
         some = mark, start, records, partition, None, stable_end, aborted
         return Fetched(topic, number, Code.NONE, *some)
 
-    def _topic(self, asked: str | bytes) -> ClusterTopic | KafkaError:
+    def _topic(self, asked: str | bytes) -> ClusterTopic | Code:
         topics = self._call.server.topics
         if isinstance(asked, bytes):
             found = topics.by_id_bytes(asked)
             if found is None:
-                return KafkaError(Code.UNKNOWN_TOPIC_ID)
+                return Code.UNKNOWN_TOPIC_ID
             asked = found.name
         call = self._call
         if self._shared.refusals.is_on and not call.permits_topic(_CONSUME, asked):
-            return KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
-        return topics.get(asked) or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return Code.TOPIC_AUTHORIZATION_FAILED
+        return topics.get(asked) or Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _response_of(answer: Answer) -> Any:
