@@ -74,12 +74,11 @@ def initialized(
     if known is None:
         first = Transaction(_needed(new_id), 0, timeout_ms, State.EMPTY, updated_ms=now_ms)
         return first._replace(previous_id=first.producer_id)
+    _check_not_ending(known)
     if expected is not None and expected.id != known.producer_id:
         is_repeated = expected.id == known.previous_id and expected.epoch >= EXHAUSTED_EPOCH
         if not is_repeated:
             raise KafkaError(Code.PRODUCER_FENCED)
-    if known.state.is_prepared:
-        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
     if known.state is State.ONGOING:
         return fenced(known, now_ms)
     last = NO_EPOCH if expected is None else known.epoch
@@ -111,6 +110,7 @@ def joined(
     now_ms: int,
 ) -> Transaction:
     """Take partitions into the transaction, which begins with the first."""
+    _check_not_ending(known)
     known = _open_to(known, producer)
     is_ongoing = known.state is State.ONGOING
     if is_ongoing and known.places.issuperset(places):
@@ -146,29 +146,22 @@ def ended(
 ) -> Transaction:
     """Decide a transaction; its markers are to be written, and then it is `completed`."""
     grows = version >= EPOCH_GROWS
+    if grows:
+        _check_not_ending(known)
     known = _of(known, producer, grows=grows)
     state = known.state
-    in_step, is_repeated = producer.epoch == known.epoch, False
-    if grows:
-        is_repeated = _is_over(known, producer) or producer.epoch + 1 == known.epoch
-        if known.epoch == _LAST_EPOCH and not state.is_prepared:
-            is_repeated = False  # it was aborted late, and its id has no epoch left
-    if state.is_prepared and grows:
-        is_fenced = not is_repeated
-    elif state in _COMPLETE.values():
-        is_fenced = not (in_step or is_repeated)
-    else:
-        is_fenced = not in_step
-    if is_fenced:
+    is_repeated = grows and (_is_over(known, producer) or producer.epoch + 1 == known.epoch)
+    if known.epoch == _LAST_EPOCH:
+        is_repeated = False  # it was aborted late, and its id has no epoch left
+    if producer.epoch != known.epoch and not (is_repeated and state in _COMPLETE.values()):
         raise KafkaError(Code.PRODUCER_FENCED)
+    _check_not_ending(known)
     if state is State.ONGOING:
         return _prepared(known, version, now_ms, new_id, commits=commits)
     is_same = state is not State.EMPTY and known.is_committed == commits
-    if state.is_prepared and is_same:
-        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
     if is_same and (is_repeated or not grows):
         return known
-    if grows and not (commits or is_repeated or state.is_prepared):
+    if grows and not (commits or is_repeated):
         begun = known._replace(started_ms=now_ms)
         return _prepared(begun, version, now_ms, new_id, commits=False)
     raise KafkaError(Code.INVALID_TXN_STATE)
@@ -231,9 +224,14 @@ def _open_to(known: Transaction | None, producer: Producer) -> Transaction:
     known = _of(known, producer)
     if producer.epoch != known.epoch:
         raise KafkaError(Code.PRODUCER_FENCED)
-    if known.state.is_prepared:
-        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+    _check_not_ending(known)
     return known
+
+
+def _check_not_ending(known: Transaction | None) -> None:
+    """While markers are written the producer may go by its next id and epoch already."""
+    if known is not None and known.state.is_prepared:
+        raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
 
 
 def _is_over(known: Transaction, producer: Producer) -> bool:

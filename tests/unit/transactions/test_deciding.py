@@ -147,6 +147,18 @@ def test_an_ongoing_one_ends(commits: bool) -> None:
         assert done.is_committed == commits
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_who_goes_on_before_the_markers_are_written_is_not_fenced(commits: bool) -> None:
+    """It has heard of its next id and epoch with the answer to its end."""
+    ongoing, last = transaction(State.ONGOING, EXHAUSTED_EPOCH), Producer(ID, EXHAUSTED_EPOCH)
+    ending = deciding.ended(ongoing, last, 2, NOW, 11, commits=commits)
+    after = deciding.next_producer(ending)
+    busy = Code.CONCURRENT_TRANSACTIONS
+    assert refusal(deciding.joined, ending, after, [PLACE], 2, NOW) is busy
+    assert refusal(deciding.ended, ending, after, 2, NOW, commits=False) is busy
+    assert refusal(deciding.initialized, ending, after, 60_000, NOW) is busy
+
+
 def test_the_last_epoch_of_a_producer_id() -> None:
     known, producer = transaction(State.ONGOING, EXHAUSTED_EPOCH), Producer(ID, EXHAUSTED_EPOCH)
     with pytest.raises(ProducerIdNeededError):
@@ -169,14 +181,8 @@ _ENDS = {
         *(Code.INVALID_TXN_STATE, _ABORTS),
         *(_DONE, Code.INVALID_TXN_STATE),
     ),
-    (State.PREPARE_COMMIT, 2): (
-        *(Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED),
-        *(Code.CONCURRENT_TRANSACTIONS, Code.PRODUCER_FENCED),
-    ),
-    (State.PREPARE_ABORT, 2): (
-        *(Code.CONCURRENT_TRANSACTIONS, Code.PRODUCER_FENCED),
-        *(Code.INVALID_TXN_STATE, Code.PRODUCER_FENCED),
-    ),
+    (State.PREPARE_COMMIT, 2): (Code.CONCURRENT_TRANSACTIONS,) * 4,
+    (State.PREPARE_ABORT, 2): (Code.CONCURRENT_TRANSACTIONS,) * 4,
     (State.EMPTY, 0): (
         *(Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE),
         *(Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE),
@@ -189,14 +195,8 @@ _ENDS = {
         *(Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE),
         *(Code.PRODUCER_FENCED, _DONE),
     ),
-    (State.PREPARE_COMMIT, 0): (
-        *(Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE),
-        *(Code.PRODUCER_FENCED, Code.CONCURRENT_TRANSACTIONS),
-    ),
-    (State.PREPARE_ABORT, 0): (
-        *(Code.PRODUCER_FENCED, Code.CONCURRENT_TRANSACTIONS),
-        *(Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE),
-    ),
+    (State.PREPARE_COMMIT, 0): (Code.PRODUCER_FENCED, Code.CONCURRENT_TRANSACTIONS) * 2,
+    (State.PREPARE_ABORT, 0): (Code.PRODUCER_FENCED, Code.CONCURRENT_TRANSACTIONS) * 2,
 }
 
 
