@@ -22,7 +22,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from hermes.errors import HermesError
 from hermes.interfaces import User
 from hermes.kafka.apis import API_VERSIONS, APIS
-from hermes.kafka.dispatching import Call, Frame, api_versions
+from hermes.kafka.dispatching import Call, api_versions
+from hermes.kafka.frames import Frame
 from hermes.kafka.tokens import OAUTHBEARER, TokenConversation, TokenSession
 from hermes.protocol import ErrorCode
 from hermes.protocol.kafka_errors import Code

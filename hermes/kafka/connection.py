@@ -15,14 +15,8 @@ from hermes.broker.connections import Connections
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import FETCH, PRODUCE
 from hermes.kafka.authenticating import KafkaGate
-from hermes.kafka.dispatching import (
-    Dispatcher,
-    Frame,
-    PlainFetch,
-    ProduceFrame,
-    ReadFrame,
-    ReplicaFrame,
-)
+from hermes.kafka.dispatching import Dispatcher
+from hermes.kafka.frames import Frame, PlainFetch, ProduceFrame, ReadFrame, ReplicaFrame
 from hermes.kafka.replicas.fetches import CLIENT_ID, VERSION
 from hermes.protocol import core
 from hermes.protocol.framing import Frames

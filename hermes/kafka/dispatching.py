@@ -1,8 +1,5 @@
 """One request of a Kafka client, from its frame to its response.
 
-    v1   int16 key | int16 version | int32 correlation id | nullable string client id | body
-    v2   ... | tags | body
-
     serve       the header names an `Api`; ApiVersions is a constant, and done
     _carry_out  a large request waits for its turn
                 the schema and the handler are there, or a thread loads them
@@ -16,11 +13,10 @@ What can't be read, and what isn't in the table, closes the connection, as Kafka
 works with a `Call`, and through it with the broker as Kafka's requests see it: `KafkaServer`.
 """
 
-import struct
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
@@ -30,8 +26,15 @@ from hermes.errors import CoordinationError, RemoteProtocolError
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka import versions
 from hermes.kafka.admission import Admission
-from hermes.kafka.apis import API_VERSIONS, APIS, FETCH, PRODUCE, Api
+from hermes.kafka.apis import API_VERSIONS, APIS, Api
 from hermes.kafka.fetch_sessions import FetchSessions
+from hermes.kafka.frames import (
+    Frame,
+    PlainFetch,
+    ProduceFrame,
+    ReadFrame,
+    ReplicaFrame,
+)
 from hermes.kafka.matched_topics import MatchedTopics
 from hermes.kafka.schemas import Schema, load_schema
 from hermes.partition.awaited_batches import AwaitedBatches
@@ -39,8 +42,6 @@ from hermes.partition.log_reader import CONCURRENT_LOOKUPS
 from hermes.protocol.decoding import other_protocol_hint
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.kafka_primitives import after_tags
-from hermes.protocol.record_batches import BatchHeader
-from hermes.protocol.wire import Buffer
 from hermes.security import CLUSTER, Operation, Resource
 from hermes.server.clients import Client
 from hermes.server.fairness import QUANTUM_ENTRIES
@@ -69,111 +70,8 @@ ENTRIES_AT_A_TIME: Final = 16
 #: What a request of no more bytes holds while it waits is not counted: a connection holds more.
 _COUNTED_BYTES: Final = 1024
 
-_HEAD: Final = struct.Struct(">hhih")
-
 #: What a handler may raise to have the connection closed.
 _REFUSALS: Final = (RemoteProtocolError, CoordinationError, KafkaError)
-
-
-class Frame:
-    """One request, not decoded. Its header isn't, either, before `read_header`.
-
-    Attributes:
-        data: all of it; a view of what was received if it is large.
-        client_id: empty where the client gives none.
-        body: where the body begins; or the header's tags, in flexible versions.
-    """
-
-    __slots__ = ("body", "client_id", "correlation_id", "data", "key", "version")
-
-    version: int
-    correlation_id: int
-    client_id: str
-    body: int
-
-    def __init__(self, data: Buffer) -> None:
-        self.data = data
-        self.key = int.from_bytes(data[:2], signed=True)
-
-    def read_header(self) -> None:
-        """Raises RemoteProtocolError where there is no valid header."""
-        data = self.data
-        try:
-            _, self.version, self.correlation_id, length = _HEAD.unpack_from(data)
-        except struct.error:
-            raise RemoteProtocolError(
-                f"a request of {len(data)} bytes is too short for a header"
-            ) from None
-        self.body = _HEAD.size + max(length, 0)
-        if length < -1 or self.body > len(data):
-            raise RemoteProtocolError(f"a request of {len(data)} bytes has no client id to its end")
-        self.client_id = bytes(data[_HEAD.size : self.body]).decode(errors="replace")
-
-
-#: What `core.plain_produce` finds.
-PlainProduce: TypeAlias = tuple[int, int, int, int, int, str | bytes, int, bytes, int, BatchHeader]
-
-
-class _SingleFetch(NamedTuple):
-    """What `core.single_fetch` finds; `place` is how the response names the partition."""
-
-    data: bytes
-    version: int
-    correlation_id: int
-    wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    level: int
-    topic: str | bytes
-    number: int
-    offset: int
-    most_bytes: int
-    epoch: int
-    place: bytes
-
-
-class PlainFetch(_SingleFetch):
-    """A plain Fetch request for one partition, where `Frame`s are what others come as."""
-
-    __slots__ = ()
-
-    key = FETCH
-
-    def read_header(self) -> None:
-        """It is known."""
-
-
-class ProduceFrame(Frame):
-    """A Produce request: taken while those before it wait for their flush.
-
-    `plain` says what it is; None where it has to be decoded.
-    """
-
-    __slots__ = ("plain",)
-
-    def __init__(self, data: Buffer, plain: PlainProduce | None) -> None:
-        self.data = data
-        self.key = PRODUCE
-        self.plain = plain
-
-
-class ReadFrame(Frame):
-    """A request other than Produce, with its header as `core.whole_request` finds it."""
-
-    __slots__ = ()
-
-    def __init__(self, data: Buffer, known: tuple[int, int, int, int, str, int]) -> None:
-        self.data = data
-        _, self.key, self.version, self.correlation_id, self.client_id, self.body = known
-
-
-class ReplicaFrame(Frame):
-    """A Fetch request of a broker that copies partitions: taken while those before it wait."""
-
-    __slots__ = ()
-
-    def read_header(self) -> None:
-        """It is known."""
 
 
 class KafkaServer:

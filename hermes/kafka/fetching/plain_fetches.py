@@ -8,11 +8,12 @@ from twisted.python.failure import Failure
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError
 from hermes.kafka.apis import APIS, FETCH, READ_COMMITTED
-from hermes.kafka.dispatching import Call, Frame, KafkaServer, PlainFetch
+from hermes.kafka.dispatching import Call, KafkaServer
 from hermes.kafka.epochs import FIRST_EPOCH, check_epoch
 from hermes.kafka.fetch_sessions import Wanted
 from hermes.kafka.fetching.fetch import MAX_RESPONSE_BYTES, answer_whole
 from hermes.kafka.fetching.fetch_messages import BY_ID, FORMS, NO_SESSION
+from hermes.kafka.frames import Frame, PlainFetch
 from hermes.partition.partition import Partition
 from hermes.partition.waiting import MAX_WAIT_MS, Waiter
 from hermes.protocol import core

@@ -27,7 +27,7 @@ from uuid import UUID
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.errors import HermesError, RemoteProtocolError
 from hermes.kafka.current_leader import CurrentLeader
-from hermes.kafka.dispatching import Frame, PlainProduce
+from hermes.kafka.frames import Frame, PlainProduce
 from hermes.partition.leadership import Leadership
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic

@@ -13,7 +13,8 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.errors import HermesError, InvalidBatchError, ProducerStateError, UnknownTopicError
 from hermes.kafka.current_leader import current_leader, endpoints
-from hermes.kafka.dispatching import Call, KafkaServer, PlainProduce
+from hermes.kafka.dispatching import Call, KafkaServer
+from hermes.kafka.frames import PlainProduce
 from hermes.kafka.producing.joining import is_still_in
 from hermes.kafka.producing.produce_messages import Entry, encode_plain, encode_produced
 from hermes.partition.acknowledgements import FlushedResponse, Safety

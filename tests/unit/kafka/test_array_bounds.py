@@ -10,7 +10,7 @@ from kafka_fuzz import valid_request
 from hermes.errors import RemoteProtocolError
 from hermes.kafka.apis import APIS, Api
 from hermes.kafka.array_bounds import ArrayBounds, _walk
-from hermes.kafka.dispatching import Frame
+from hermes.kafka.frames import Frame
 from hermes.kafka.schemas import load_schema
 from hermes.protocol import loops
 from hermes.protocol.kafka_primitives import after_tags
