@@ -270,6 +270,7 @@ class ReplicaBroker:
                 self._end_epoch()
             elif isinstance(command, BeginEpoch):
                 log.replica.begin_epoch(command.epoch)
+                self._told_watermark = self._told_start = 0
                 self.cluster.invariants.leads(self, command.epoch)
             elif isinstance(command, Fetch):
                 self._fetch(command)

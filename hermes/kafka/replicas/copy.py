@@ -195,6 +195,7 @@ class Copy:
             self._end_epoch()
         elif isinstance(command, BeginEpoch):
             self._log.replica.begin_epoch(command.epoch)
+            self.follower.forget()
             self._around.lines.info(
                 "leads", "{copy} is led here, in epoch {epoch}", copy=self.name, epoch=command.epoch
             )

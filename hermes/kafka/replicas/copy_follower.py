@@ -115,7 +115,10 @@ class CopyFollower:
             self._copy.turn()
 
     def forget(self) -> None:
-        """The log is to be another one: what the leader said isn't of that."""
+        """What a leader said isn't of this log: it is to be another one, or has begun an epoch.
+
+        One that leads unclean has less than its leader had committed, and goes another way.
+        """
         self.told_watermark = self._told_start = 0
         self._has_sources = False
 
