@@ -48,7 +48,9 @@ class Ledger:
 
         That is, by the word of the same coordinator: one that was replaced may not know it for as
         long as coordination doesn't answer it, and goes on to answer heartbeats meanwhile. What is
-        committed there is refused, and so its members hear of it.
+        committed there is refused, and so its members hear of it. And a member that was told to
+        give partitions up may be out before it has said that it did: its time for that begins when
+        the coordinator first tells it, and the first answers may be lost.
         """
         self.takes += 1
         world = self.world
@@ -58,7 +60,7 @@ class Ledger:
             silent_ms = (world.now_us - other.heard_us) / 1000
             if other is member or place not in other.owned or not other.is_alive:
                 continue
-            if other.heard_by != member.heard_by:
+            if other.heard_by != member.heard_by or other.is_revoking:
                 continue
             if silent_ms < min(SESSION_MS, REBALANCE_MS) * CLOCKS:
                 world.fail(

@@ -46,7 +46,10 @@ class Member:
         owned: what it reads now, and how far it has come; places: what it ever has.
         heard_us: when it sent the last request that showed that it is in the group; `heard_by` is
             the broker that said so.
+        is_revoking: it has given partitions up, and the coordinator hasn't said that it knows.
     """
+
+    is_revoking = False
 
     def __init__(
         self, client: Client, books: Books, ledger: Ledger, topics: Sequence[str], chance: Random
@@ -313,6 +316,7 @@ class ConsumerMember(Member):
         self._lives += 1
         self.member_id = f"{self.client.name}.{self._lives}"
         self.epoch, self._says_all, self._told = 0, True, None
+        self.is_revoking = False
 
     def _owned_ids(self) -> frozenset[TopicIdPartition]:
         return frozenset(TopicIdPartition(each.topic_id, each.number) for each in self.owned)
@@ -334,7 +338,7 @@ class ConsumerMember(Member):
                 self._begin_anew()
             return
         self._heard(sent_us)
-        self._says_all = False
+        self._says_all = self.is_revoking = False
         if beat.owned is not None:
             self._told = beat.owned
         if beaten.member_epoch < self.epoch:
@@ -350,6 +354,7 @@ class ConsumerMember(Member):
             if TopicIdPartition(each.topic_id, each.number) not in assignment
         ]
         self.give(gone)
+        self.is_revoking = bool(gone)
         names = self._names
         if any(each.topic_id not in names for each in assignment):
             names.update({topic_id: name for name, (topic_id, _) in (await self._sizes()).items()})
