@@ -60,7 +60,7 @@ ROOMS = {
     "logs metrics partition protocol quoting regex replication security server storage "
     "transactions v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
-    "protocol quoting rate_limit security",
+    "protocol quoting rate_limit security transactions",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
     "security web",
     "aio": "client coordination errors forks keywords listening protocol security",

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "top": "top.command",
     "offsets": "offsets.command",
     "groups": "groups.command",
+    "transactions": "transactions.command",
     "mirror": "mirror.command",
     "audit": "audit.command",
     "export-offsets": "group_tools.export_offsets",

@@ -1,6 +1,6 @@
 """What the commands about consumer groups share: ZooKeeper, and the brokers registered there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property, partial, wraps
 from typing import Any, Final
@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from hermes.cli.options import (
     BrokerOption,
     CommandConnection,
+    Decorator,
     broker_option,
     option_type,
     parse_broker,
@@ -19,7 +20,7 @@ from hermes.cli.options import (
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
-from hermes.client.kafka_brokers import UNANSWERED
+from hermes.client.kafka_brokers import UNANSWERED, KafkaBrokers
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.topic_metadata import NOBODY
 from hermes.coordination.cluster_view import (
@@ -180,6 +181,46 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A broker's kafka_listen: groups of Kafka clients only.",
     )
     return add_cluster_options(option(chosen))
+
+
+def kafka_options(kind: type[KafkaBrokers], name: str) -> Decorator:
+    """Add -k, -b or -Z, and those of security; the command gets the brokers by this name."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(
+            places: Iterable[tuple[str, int]],
+            connection: CommandConnection,
+            /,
+            *args: Any,
+            **options: Any,
+        ) -> Any:
+            brokers = kind(places, connection.timeout_seconds, connection.security)
+            click.get_current_context().call_on_close(brokers.close)
+            return command(*args, **{name: brokers}, **options)
+
+        @wraps(command)
+        def chosen(*args: Any, kafka: BrokerOption | None, **options: Any) -> Any:
+            if kafka is None:
+                return found(*args, **options)
+            options.pop("zookeeper")
+            options.pop("broker")
+            connection: CommandConnection = options.pop("connection")
+            return asked([kafka], connection, *args, **options)
+
+        def by_coordination(*args: Any, cluster: RegisteredCluster, **options: Any) -> Any:
+            return asked(kafka_places(cluster), cluster.connection, *args, **options)
+
+        found = connected_cluster(by_coordination)
+        option = click.option(
+            "-k",
+            "--kafka",
+            type=option_type(parse_broker, "address"),
+            metavar="HOST:PORT",
+            help="The kafka_listen of any broker of the cluster.",
+        )
+        return add_cluster_options(option(chosen))
+
+    return decorate
 
 
 def kafka_places(cluster: RegisteredCluster) -> list[tuple[str, int]]:

@@ -2,31 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from hermes.cli.options import (
-    TOPIC,
-    BrokerOption,
-    CommandConnection,
-    option_type,
-    parse_broker,
-)
-from hermes.cli.registered_cluster import (
-    RegisteredCluster,
-    add_cluster_options,
-    connected_cluster,
-    kafka_places,
-)
+from hermes.cli.options import TOPIC, option_type
+from hermes.cli.registered_cluster import kafka_options
 from hermes.cli.terminal import status
 from hermes.client.kafka_brokers import UNANSWERED
-from hermes.client.kafka_replicas import (
-    KafkaReplicas,
-    Partition,
-    parse_place,
-)
+from hermes.client.kafka_replicas import KafkaReplicas, Partition, parse_place
 from hermes.errors import ClientError
 
 _POLL_SECONDS: Final = 0.5
@@ -38,43 +22,7 @@ PLACES_ARGUMENT: Final = click.argument(
 TOPICS_ARGUMENT: Final = click.argument("topics", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
 
 
-def asking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add -k, -b or -Z, and options of security; the command gets the `cluster`'s copies."""
-
-    @wraps(command)
-    def chosen(*args: Any, kafka: BrokerOption | None, **options: Any) -> Any:
-        if kafka is None:
-            return found(*args, **options)
-        options.pop("zookeeper")
-        options.pop("broker")
-        connection: CommandConnection = options.pop("connection")
-        return _closed(command, [(kafka.host, kafka.port)], connection, *args, **options)
-
-    def by_coordination(*args: Any, cluster: RegisteredCluster, **options: Any) -> Any:
-        return _closed(command, kafka_places(cluster), cluster.connection, *args, **options)
-
-    found = connected_cluster(by_coordination)
-    option = click.option(
-        "-k",
-        "--kafka",
-        type=option_type(parse_broker, "address"),
-        metavar="HOST:PORT",
-        help="The kafka_listen of any broker of the cluster.",
-    )
-    return add_cluster_options(option(chosen))
-
-
-def _closed(
-    command: Callable[..., Any],
-    places: Iterable[tuple[str, int]],
-    connection: CommandConnection,
-    /,
-    *args: Any,
-    **options: Any,
-) -> Any:
-    replicas = KafkaReplicas(places, connection.timeout_seconds, connection.security)
-    click.get_current_context().call_on_close(replicas.close)
-    return command(*args, replicas=replicas, **options)
+asking: Final = kafka_options(KafkaReplicas, "replicas")
 
 
 def wait_for(

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from io import BytesIO
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hermes.client.authenticating import Authentication
 from hermes.client.connection import BrokerConnection
@@ -27,6 +27,8 @@ from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.protocol.kafka_sasl import advance, prove_identity
 from hermes.protocol.kio_messages import import_messages, without_hypothesis
 from hermes.security import PLAIN, ClientSecurity
+
+_Answer = TypeVar("_Answer")
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
@@ -74,8 +76,20 @@ class KafkaAsker:
 
         Entries of lists are dicts, or tuples of them. ClientError, also if the user is refused.
         """
+        request, decode = encoded_request(name, version, self._number + 1, values)
+        return self._call(request, decode)
+
+    def ask_encoded(
+        self, request: KafkaRequest, decode: Callable[[memoryview], _Answer]
+    ) -> _Answer:
+        """Send a request; `decode` makes of its response's body what is returned."""
+        number = self._number + 1
+        return self._call(
+            request.encode(number), lambda answer: decode(request.response_body(answer, number))
+        )
+
+    def _call(self, request: bytes, decode: Callable[[Buffer], _Answer]) -> _Answer:
         self._number += 1
-        request, decode = encoded_request(name, version, self._number, values)
         try:
             return self._connection.call(request, decode)
         except BrokerNotReachedError:

@@ -1,17 +1,20 @@
 """The brokers of a cluster, asked in Kafka's protocol one after the other: for tools."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.errors import BrokerTimeoutError, BrokerUnavailableError, ClientError
+from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.security import ClientSecurity
 
 #: What a broker leaves unsaid that is down, or whose machine is.
 UNANSWERED: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 Address = tuple[str, int]
+
+_Answer = TypeVar("_Answer")
 
 
 class KafkaBrokers:
@@ -71,6 +74,15 @@ class KafkaBrokers:
 
     def ask(self, place: Address, name: str, version: int, **values: Any) -> Any:
         """As `KafkaAsker.ask`, one broker."""
+        return self._asked(place, lambda asker: asker.ask(name, version, **values))
+
+    def ask_encoded(
+        self, place: Address, request: KafkaRequest, decode: Callable[[memoryview], _Answer]
+    ) -> _Answer:
+        """As `KafkaAsker.ask_encoded`, one broker."""
+        return self._asked(place, lambda asker: asker.ask_encoded(request, decode))
+
+    def _asked(self, place: Address, question: Callable[[KafkaAsker], _Answer]) -> _Answer:
         if place in self._silent:
             raise self._silent[place]
         if place not in self._askers:
@@ -78,7 +90,7 @@ class KafkaBrokers:
             asker = KafkaAsker(*place, self._timeout_seconds, security)
             self._askers[place] = self._stack.enter_context(asker)
         try:
-            return self._askers[place].ask(name, version, **values)
+            return question(self._askers[place])
         except UNANSWERED as error:
             self._silent[place] = error
             raise
