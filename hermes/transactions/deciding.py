@@ -159,6 +159,8 @@ def ended(
     if state is State.ONGOING:
         return _prepared(known, version, now_ms, new_id, commits=commits)
     is_same = state is not State.EMPTY and known.is_committed == commits
+    if is_same and is_repeated and known.version < EPOCH_GROWS:
+        raise KafkaError(Code.PRODUCER_FENCED)  # that end kept the epoch: it was somebody else's
     if is_same and (is_repeated or not grows):
         return known
     if grows and not (commits or is_repeated):

@@ -211,7 +211,7 @@ def _ends() -> Iterator[Any]:
 def test_ends_that_come_when_none_is_ongoing(
     state: State, version: int, commits: bool, epoch: int, wanted: Code | str
 ) -> None:
-    known = transaction(state)
+    known = transaction(state, version=version)
     call = deciding.ended, known, Producer(ID, epoch), version, NOW
     if isinstance(wanted, Code):
         assert refusal(*call, commits=commits) is wanted
@@ -221,6 +221,12 @@ def test_ends_that_come_when_none_is_ongoing(
         assert made is known
     else:
         assert (made.state, made.epoch, made.started_ms) == (State.PREPARE_ABORT, 6, NOW)
+
+
+def test_no_end_is_repeated_after_one_that_kept_the_epoch() -> None:
+    # A producer of an older version has fenced this one, and has ended its own transaction.
+    known, producer = transaction(State.COMPLETE_ABORT, version=0), Producer(ID, 4)
+    assert refusal(deciding.ended, known, producer, 2, NOW, commits=False) is Code.PRODUCER_FENCED
 
 
 def test_who_may_end_it() -> None:
