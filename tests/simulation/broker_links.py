@@ -22,7 +22,7 @@ from hermes.server.clients import Client
 from hermes.server.outcomes import CloseConnection, DeferredResponse
 from hermes.server.sends import FileSend
 
-__all__ = ["reaching"]
+__all__ = ["bytes_of", "reaching"]
 
 _LARGEST_BYTES = 1 << 20
 _LIMITS = OutgoingLimits()
@@ -90,7 +90,7 @@ class _Server:
     def response_known(self, _: DeferredResponse) -> None:
         while self._waiting and self._waiting[0].is_known:
             response = self._waiting.popleft().response
-            data = response if isinstance(response, bytes) else self._read(response)
+            data = bytes_of(self._broker, response)
             self._connection.to_client(self._protocol.dataReceived, data)
 
     def response_failed(self, _: DeferredResponse, failure: Failure) -> None:
@@ -101,16 +101,20 @@ class _Server:
 
     request_released = response_passed
 
-    def _read(self, send: Any) -> bytes:
-        assert isinstance(send, FileSend)
-        files, parts = self._broker.files, []
-        for part in send._parts:
-            if isinstance(part, bytes):
-                parts.append(part)
-            else:
-                parts.append(files.pread(part.fileno(), part.length, part.position))
-        send.release()
-        return b"".join(parts)
+
+def bytes_of(broker: Any, response: Any) -> bytes:
+    """All of a response, with what it sends from files."""
+    if isinstance(response, bytes):
+        return response
+    assert isinstance(response, FileSend)
+    files, parts = broker.files, []
+    for part in response._parts:
+        if isinstance(part, bytes):
+            parts.append(part)
+        else:
+            parts.append(files.pread(part.fileno(), part.length, part.position))
+    response.release()
+    return b"".join(parts)
 
 
 def reaching(broker_on: Callable[[int], Any]) -> Any:

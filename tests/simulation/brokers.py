@@ -30,6 +30,7 @@ from hermes.kafka.dispatching import Dispatcher, KafkaServer
 from hermes.kafka.other_brokers import OtherBroker
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy import Copy
+from hermes.kafka.transactions import coordinator
 from hermes.listening import OpenPort
 from hermes.plugins import discovery
 from hermes.storage import producer_states
@@ -296,6 +297,7 @@ def simulate_brokers(
         # Each look reads the files of all that is installed; nothing is installed meanwhile.
         discovery: {"entry_points": _entry_points},
         producer_states: {"CAPTURE_EVERY_BYTES": 700},
+        coordinator: {"_PARTITIONS": 2},  # of the state of transactions
     }
     for owner, names in stands_for.items():
         for name, instead in names.items():

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code
 from hermes.protocol.records import Record, encode_batch
 
-__all__ = ["KEPT", "Administrator", "Producer", "Reader", "run"]
+__all__ = ["AGAIN", "KEPT", "KEYS", "NOT_THERE", "Administrator", "Producer", "Reader", "run"]
 
 #: Keys of compacted topics: few, so that there is something to compact.
 KEYS = tuple(f"k{number}".encode() for number in range(5))
@@ -28,7 +28,7 @@ KEYS = tuple(f"k{number}".encode() for number in range(5))
 KEPT = "kept"
 
 #: After these a producer sends the same again.
-_AGAIN = frozenset(
+AGAIN = frozenset(
     {
         Code.CORRUPT_MESSAGE,
         Code.NOT_LEADER_OR_FOLLOWER,
@@ -42,7 +42,7 @@ _AGAIN = frozenset(
 )
 
 #: After these it looks for the topic again: it may be another one by now.
-_NOT_THERE = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
+NOT_THERE = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
 
 
 def run(client: Client, work: Callable[[], Any]) -> None:
@@ -174,9 +174,9 @@ class _Stay:
         for batch, answered in zip(list(self._unacknowledged), asked, strict=True):
             code = await self._outcome(batch, answered)
             may_have_moved |= code in (Code.NOT_LEADER_OR_FOLLOWER, None)
-            if code in _NOT_THERE:
+            if code in NOT_THERE:
                 goes_on = await self._look_again() and goes_on
-            elif code not in (Code.NONE, None) and code not in _AGAIN:
+            elif code not in (Code.NONE, None) and code not in AGAIN:
                 goes_on = self._may_go_on(batch, code) and goes_on
         if goes_on and may_have_moved and self.topic.has_copies:
             goes_on = await self._look_again()

@@ -22,6 +22,8 @@ from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.coordination.replicas import KAFKA_REPLICAS
 from hermes.kafka.replicas.copy import Copy
 from hermes.replication.state import PartitionState, parse_replicas
+from hermes.storage import Log
+from hermes.transactions.state import STATE_TOPIC
 
 _KINDS = (
     *("stop", "kill", "power", "pause", "cut", "one-way cut", "cut from coordination", "expire"),
@@ -164,7 +166,7 @@ class Copies(Today):
         found = {each: self._records(self.brokers[each], log) for each, log in logs.items()}
         start = max(log.earliest for log in logs.values())
         books = self.books.topics.get(topic.id)
-        is_compacted = books is not None and books.is_compacted
+        is_compacted = topic.name == STATE_TOPIC or (books is not None and books.is_compacted)
         led = found[state.leader]
         for each, records in found.items():
             if logs[each].high_watermark != logs[state.leader].high_watermark:
@@ -177,11 +179,12 @@ class Copies(Today):
                 if is_there and led[offset] != records[offset]:
                     self.world.fail(f"{what}: {led[offset]} and {records[offset]} at {offset}")
 
-    def _records(self, broker: SimulatedBroker, log: object) -> dict[int, object]:
+    def _records(self, broker: SimulatedBroker, log: Log) -> dict[int, object]:
         found: dict[int, object] = {}
 
         def read() -> None:
-            found.update({each.offset: (each.key, each.value) for each in read_whole(log)})  # type: ignore[arg-type]
+            records = read_whole(log, has_markers=True)
+            found.update({each.offset: (each.key, each.value) for each in records})
 
         broker.machine.process.run(read)
         return found

@@ -4,9 +4,9 @@ Each message's value is used once and names its topic's id, so that a value that
 it belongs. Accounts are kept by the topics' ids: another topic of a deleted one's name is another.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from world import World
@@ -14,6 +14,9 @@ from world import World
 from hermes.protocol.records import Record
 
 __all__ = ["Books", "Partition", "TopicBooks", "value_of"]
+
+#: Keys and values, by offset.
+_Messages: TypeAlias = Mapping[int, tuple[bytes | None, bytes]]
 
 
 def value_of(topic_id: UUID, number: int, producer: str, sequence: int) -> bytes:
@@ -67,6 +70,8 @@ class Books:
     Attributes:
         shown: up to where each partition was ever acknowledged or read.
         on_shown: called when that has grown.
+        counts: whether the message with a value replaces others, and is replaced, in compaction;
+            None where nobody knows.
     """
 
     def __init__(self, world: World) -> None:
@@ -75,6 +80,7 @@ class Books:
         self.acknowledged = 0
         self.shown: dict[Partition, int] = {}
         self.on_shown: Callable[[Partition], None] = lambda partition: None
+        self.counts: Callable[[bytes], bool | None] = lambda value: True
         self._accounts: dict[Partition, _Account] = {}
         self._order: dict[tuple[Partition, str], tuple[int, int]] = {}
 
@@ -95,6 +101,10 @@ class Books:
         """The largest end that anybody has been told: who asks from now on is told no less."""
         return self._account(partition).end
 
+    def known(self, partition: Partition) -> dict[int, bytes]:
+        """What is known to be in a partition, by offset."""
+        return {offset: value for offset, (_, value) in self._account(partition).known.items()}
+
     # -- what is told ---------------------------------------------------------------------------
 
     def acknowledge(
@@ -103,7 +113,7 @@ class Books:
         """Messages were said to be flushed at these offsets."""
         account = self._account(partition)
         for offset, (key, value) in enumerate(messages, base):
-            self._note(partition, offset, key, value)
+            self.note(partition, offset, key, value)
             account.kept.add(offset)
             self.acknowledged += 1
             self._show(partition, offset + 1)
@@ -140,7 +150,7 @@ class Books:
             if each.value is None or not last < each.offset < end:
                 world.fail(f"{what}: {each} was read after {last}, before {end}")
             last = each.offset
-            self._note(partition, each.offset, each.key, each.value)
+            self.note(partition, each.offset, each.key, each.value)
             account.kept.add(each.offset)  # what was shown stays, whoever was told
         self._show(partition, end)
 
@@ -149,7 +159,7 @@ class Books:
             self.shown[partition] = end
             self.on_shown(partition)
 
-    def _note(self, partition: Partition, offset: int, key: bytes | None, value: bytes) -> None:
+    def note(self, partition: Partition, offset: int, key: bytes | None, value: bytes) -> None:
         account, world = self._account(partition), self.world
         found = account.known.setdefault(offset, (key, value))
         if found != (key, value):
@@ -168,10 +178,17 @@ class Books:
         account, world = self._account(partition), self.world
         topic = self.topics[partition.topic_id]
         there = {each.offset: (each.key, each.value) for each in records}
-        last_of = {key: offset for offset, (key, _) in sorted(account.known.items())}
+        counting = {
+            offset: message
+            for offset, message in sorted(account.known.items())
+            if self.counts(message[1]) is not False
+        }
+        last_of = {key: offset for offset, (key, _) in counting.items()}
         for offset in sorted(account.kept):
             message = account.known[offset]
-            is_replaced = topic.is_compacted and last_of[message[0]] > offset
+            is_replaced = topic.is_compacted and (
+                last_of.get(message[0], -1) > offset or not self.counts(message[1])
+            )
             if offset >= start and not is_replaced and there.get(offset) != message:
                 found = there.get(offset)
                 world.fail(
@@ -179,10 +196,18 @@ class Books:
                     f"{message}"
                 )
         if topic.is_compacted:
-            for key, offset in last_of.items():
-                if offset >= start and offset not in there and offset < account.end:
-                    world.fail(f"{topic.name}: the last message of {key!r} is gone")
+            self._check_last(account, start, counting, there)
         self._check_order(partition, account)
+
+    def _check_last(
+        self, account: _Account, start: int, counting: _Messages, there: Container[int]
+    ) -> None:
+        """Compaction keeps the last message of each key that counts, or a later one."""
+        last_of = {key: offset for offset, (key, value) in counting.items() if self.counts(value)}
+        for key, last in last_of.items():
+            may_be = (at for at, (other, _) in counting.items() if other == key and at >= last)
+            if start <= last < account.end and not any(at in there for at in may_be):
+                self.world.fail(f"the last message of {key!r} is gone, at {last}")
 
     def _check_order(self, partition: Partition, account: _Account) -> None:
         """What one producer has sent stands in its order."""

@@ -31,6 +31,7 @@ from hermes.protocol.record_batches import HEADER_BYTES, is_intact, next_in
 from hermes.protocol.records import Record, iterate_records
 from hermes.replication.state import parse_replicas
 from hermes.server.clients import UNKNOWN_CLIENT
+from hermes.server.outcomes import CloseConnection
 from hermes.storage import Log
 
 __all__ = ["Client", "LostError", "RefusedError", "Topic"]
@@ -115,19 +116,14 @@ async def fetch(
     """Read from an offset on; None is the log's start."""
     server = broker.server
     partition = server.topics.partition(topic, number)
-    log, leadership = partition.log, partition.leadership
+    log = partition.log
     found = _topic(broker, topic)
     log.check_readable()
     start, end = log.earliest, log.high_watermark
     begin = start if offset is None else offset
-    records = []
-    if leadership is None:
-        is_end_known = _stands(broker, found)
-    else:
-        is_end_known = leadership.is_end_known
-        is_end_known &= leadership.epoch == _epoch(broker, topic, number)
+    records, is_known = [], is_end_known(broker, topic, number)
     if begin > end:
-        raise KafkaError(Code.OFFSET_OUT_OF_RANGE if is_end_known else Code.OFFSET_NOT_AVAILABLE)
+        raise KafkaError(Code.OFFSET_OUT_OF_RANGE if is_known else Code.OFFSET_NOT_AVAILABLE)
     if begin < end:
         with log.read(begin, most_bytes, whole_first=True) as part:
             data = log.files.pread(part.fileno(), part.length, part.position)
@@ -135,7 +131,15 @@ async def fetch(
                 broker.world.fail(f"{log.name}: {begin} on is shown, and isn't on the disk")
         records = records_in(data)
     visible = [each for each in records if begin <= each.offset < end]
-    return Fetched(found.id, start, end, visible, is_end_known)
+    return Fetched(found.id, start, end, visible, is_known)
+
+
+def is_end_known(broker: SimulatedBroker, topic: str, number: int) -> bool:
+    """Whether a broker that leads a partition knows all that was ever committed of it."""
+    leadership = broker.server.topics.partition(topic, number).leadership
+    if leadership is None:
+        return _stands(broker, _topic(broker, topic))
+    return leadership.is_end_known and leadership.epoch == _epoch(broker, topic, number)
 
 
 def _stands(broker: SimulatedBroker, topic: ClusterTopic) -> bool:
@@ -153,26 +157,30 @@ def _epoch(broker: SimulatedBroker, topic: str, number: int) -> int:
     return -1 if state is None else state.epoch
 
 
-def records_in(data: bytes) -> list[Record]:
-    """What can be read: bytes that a loss of power has damaged before they were flushed stay."""
+def records_in(data: bytes, *, has_markers: bool = False) -> list[Record]:
+    """What can be read: bytes that a loss of power has damaged before they were flushed stay.
+
+    `has_markers`: with those of transactions.
+    """
     records, position = list[Record](), 0
     while position < len(data) - HEADER_BYTES:
         header = next_in(data, position)
         end = position + (0 if header is None else header.size_bytes)
         if header is not None and is_intact(data[position:end]):
-            records += iterate_records(data, header, position)
+            if has_markers or not header.is_control:
+                records += iterate_records(data, header, position)
             position = end
         else:
             position += 1
     return records
 
 
-def read_whole(log: Log) -> list[Record]:
-    """All that can be read of a log, as `fetch` reads it."""
+def read_whole(log: Log, *, has_markers: bool = False) -> list[Record]:
+    """All that can be read of a log, as `records_in` reads it."""
     records = list[Record]()
     for segment in log.view.segments:
         descriptor = log.files.open_read(segment.file.path)
-        records += records_in(log.files.pread(descriptor, 1 << 30, 0))
+        records += records_in(log.files.pread(descriptor, 1 << 30, 0), has_markers=has_markers)
         log.files.close(descriptor)
     return [each for each in records if log.earliest <= each.offset < log.high_watermark]
 
@@ -377,6 +385,9 @@ def _serve(
     def answer(result: Any) -> None:
         if isinstance(result, Failure):
             error = result.value
+            if isinstance(error, CloseConnection):
+                connection.lose()
+                return
             if not isinstance(error, HermesError):
                 broker.world.breaks(f"{broker.machine}: {result.getTraceback()}")
                 return

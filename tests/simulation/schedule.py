@@ -97,7 +97,7 @@ _runs = count()
 
 #: The modules that add to the tables below when they are imported.
 _MODULES: tuple[str, ...] = (
-    *("today", "replica_scene", "copies_scene"),
+    *("today", "replica_scene", "copies_scene", "transactions_scene"),
     *("mutations", "mutations_today"),
 )
 
@@ -105,7 +105,10 @@ _MODULES: tuple[str, ...] = (
 SCENES: dict[str, Callable[[World], Scene]] = {}
 
 #: Which of them seeds play, in turn: so each has its share of any thousand.
-_TURNS = ("today", *["replicas"] * 3, "copies", *["replicas"] * 3)
+_TURNS = (
+    *("today", *["replicas"] * 3, "copies", *["replicas"] * 3),
+    *("today", *["replicas"] * 3, "copies", "replicas", "transactions", "replicas"),
+)
 
 #: By name.
 MUTATIONS: dict[str, Mutation] = {}

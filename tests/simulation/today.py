@@ -36,6 +36,7 @@ class Today:
     Attributes:
         kinds: of troubles, those that may come.
         settings: of the brokers, beside the usual ones.
+        names: of the topics.
     """
 
     kinds: Sequence[str] = _KINDS
@@ -78,6 +79,7 @@ class Today:
         self.clients: list[Client] = []
         self.ledgers: list[Ledger] = []
         self._chance = world.child("clients")
+        self.names = [KEPT, self._chance.choice(("clicks", "compacted", "retained"))]
 
     @property
     def acknowledged(self) -> int:
@@ -104,7 +106,7 @@ class Today:
     def begin(self) -> None:
         for broker in self.brokers.values():
             self.world.at(0, broker.start)
-        names = [KEPT, self._chance.choice(("clicks", "compacted", "retained"))]
+        names = self.names
         for kind, count in (
             (Administrator, 2),
             (Producer, self._chance.randint(1, 3)),
@@ -129,23 +131,23 @@ class Today:
             begins_us = self._chance.choice((1_500_000, 4_000_000, 8_000_000))
             self.world.at(begins_us, run, member.client, member.work)
             if self._chance.random() < 0.4:
-                self._end(member, begins_us)
+                self._end(member.client, begins_us)
             if self._chance.random() < 0.4:
-                self._pause(member, begins_us)
+                self._pause(member.client, begins_us)
 
-    def _pause(self, member: Member, begins_us: int) -> None:
-        """Let a member stand still, perhaps for so long that the group goes on without it."""
-        process, pauses_us = member.client.process, begins_us + self._chance.randrange(8_000_000)
+    def _pause(self, client: Client, begins_us: int) -> None:
+        """Let a client stand still, perhaps for so long that others go on without it."""
+        process, pauses_us = client.process, begins_us + self._chance.randrange(8_000_000)
         self.world.at(pauses_us, process.pause)
         self.world.at(pauses_us + self._chance.randrange(8_000_000), process.resume)
 
-    def _end(self, member: Member, begins_us: int) -> None:
-        """Let a member leave, or be killed, in the middle of it all."""
+    def _end(self, client: Client, begins_us: int) -> None:
+        """Let a client leave, or be killed, in the middle of it all."""
         ends_us = begins_us + self._chance.randrange(8_000_000)
         if self._chance.random() < 0.5:
-            self.world.at(ends_us, setattr, member.client, "is_over", True)
+            self.world.at(ends_us, setattr, client, "is_over", True)
         else:
-            self.world.at(ends_us, member.client.process.kill)
+            self.world.at(ends_us, client.process.kill)
 
     def calm(self) -> None:
         self.troubles.stop()
@@ -215,7 +217,7 @@ class Today:
                 self.world.fail(f"{broker.machine} still has {waits}")
         members = {each.client for ledger in self.ledgers for each in ledger.members}
         for client in self.clients:
-            if client in members:
+            if client in members or client.process.is_dead:
                 continue
             waiting = sum(map(len, client._asked.values()))
             if waiting:

@@ -44,7 +44,7 @@ def traces(*seeds: int) -> dict[str, str]:
 
 
 def test_a_seed_is_one_run_whatever_ran_before() -> None:
-    first, again = traces(3, 5, 6, 8), traces(8, 6, 5, 3)
+    first, again = traces(3, 5, 8, 14), traces(14, 8, 5, 3)
     assert first == again
     assert len(set(first.values())) == 4
 
