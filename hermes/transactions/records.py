@@ -6,7 +6,7 @@
     partitions    array, null while the state is EMPTY, of (string topic | array of int32)
 
     tag 0    int64 previous producer id       1    int64 next producer id
-    tag 2    int16 version of the producer
+    tag 2    int16 version of the producer       1000    int16 last epoch: Hermes' own
 
 Version 1 has compact strings and arrays, and tags after each structure. A null value says that the
 transactional id is forgotten. Version 0, which Kafka wrote until 4.0, is only read.
@@ -23,7 +23,7 @@ from typing import Final
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, varint
 from hermes.protocol.wire import Buffer, encode_string
-from hermes.transactions.state import NO_ID, Place, State, Transaction
+from hermes.transactions.state import NO_EPOCH, NO_ID, Place, State, Transaction
 
 _VERSION: Final = Struct(">h")
 _HEAD: Final = Struct(">qhib")
@@ -32,6 +32,7 @@ _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION = 0, 1, 2
+_LAST_EPOCH = 1000
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -118,6 +119,8 @@ def _tags(transaction: Transaction) -> bytes:
         tags.append((_NEXT_ID, _INT64.pack(transaction.next_id)))
     if transaction.version:
         tags.append((_CLIENT_VERSION, _VERSION.pack(transaction.version)))
+    if transaction.last_epoch != NO_EPOCH:
+        tags.append((_LAST_EPOCH, _VERSION.pack(transaction.last_epoch)))
     parts = [varint(len(tags))]
     for tag, data in tags:
         parts += (varint(tag), varint(len(data)), data)
@@ -134,4 +137,6 @@ def _with_tags(found: Transaction, reader: KafkaReader) -> Transaction:
             found = found._replace(next_id=data.int64())
         elif tag == _CLIENT_VERSION:
             found = found._replace(version=data.int16())
+        elif tag == _LAST_EPOCH:
+            found = found._replace(last_epoch=data.int16())
     return found

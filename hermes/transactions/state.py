@@ -67,7 +67,7 @@ BEFORE: Final[Mapping[State, frozenset[State | None]]] = {
 
 
 class Transaction(NamedTuple):
-    """Of a transactional id; what the topic `__transaction_state` has of it, but for `last_epoch`.
+    """Of a transactional id; what the topic `__transaction_state` has of it.
 
     Attributes:
         epoch: of the producer id: whoever has a smaller one is fenced.

@@ -192,6 +192,26 @@ def test_a_new_coordinator_ends_what_was_decided(tmp_path: Path) -> None:
         bench.close()
 
 
+def test_a_new_coordinator_knows_who_asks_again(tmp_path: Path) -> None:
+    """A producer goes on after an error (KIP-360), and the answer was lost with the coordinator."""
+    bench = KafkaBench(tmp_path / "a log")
+    producer = initialize(bench)
+    goes_on = coordinator_of(bench).initialize("t", 60_000, producer)
+    assert made(bench, goes_on).epoch == producer.epoch + 1
+    bench.server.transactions.stop()
+    bench.close()
+    bench = KafkaBench(tmp_path / "a log")
+    try:
+        again = coordinator_of(bench).initialize("t", 60_000, producer)
+        assert made(bench, again).epoch == producer.epoch + 1
+        made(bench, coordinator_of(bench).initialize("t", 60_000, None))
+        late = begun(bench, coordinator_of(bench).initialize("t", 60_000, producer))
+        assert refusal(bench, late) is Code.PRODUCER_FENCED
+    finally:
+        bench.server.transactions.stop()
+        bench.close()
+
+
 def test_a_damaged_state_is_believed_in_nothing(bench: KafkaBench, tmp_path: Path) -> None:
     initialize(bench)
     number = partition_of("t", 16)

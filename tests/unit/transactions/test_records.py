@@ -28,7 +28,7 @@ TRANSACTIONS = st.builds(
     st.frozensets(st.tuples(st.text("abc._-", min_size=1), st.integers(0, 2**31 - 1))),
     _TIMES,
     _TIMES,
-    st.just(-1),
+    st.integers(-1, 2**15 - 1),
     _IDS,
     _IDS,
     st.sampled_from([0, 2]),
@@ -56,6 +56,16 @@ def test_all_that_is_written_is_read(transaction: Transaction) -> None:
     if transaction.state is State.EMPTY:
         transaction = transaction._replace(places=frozenset())
     assert decode_value(encode_value(transaction)) == transaction
+
+
+def test_the_epoch_before_is_a_tag_of_our_own() -> None:
+    transaction = Transaction(7, 5, 1, State.EMPTY, last_epoch=4)
+    encoded = encode_value(transaction)
+    assert encoded.hex() == (
+        "0001 0000000000000007 0005 00000001 00 00 ffffffffffffffff ffffffffffffffff"
+        " 01 e807 02 0004"
+    ).replace(" ", "")
+    assert decode_value(encoded) == transaction
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
