@@ -81,20 +81,21 @@ _Dumper.add_representer(str, _represent_text)
 
 def _check_aliases(root: yaml.Node) -> None:
     """Refuse a document whose aliases expand to very much: a few lines can mean gigabytes."""
-    sizes: dict[int, int] = {}  # of each node with what it holds, aliases expanded
-    around: set[int] = set()
-
-    def size_of(node: yaml.Node) -> int:
-        if id(node) in around:
-            raise _invalid("an alias is part of what it refers to", node)
-        if id(node) not in sizes:
-            around.add(id(node))
-            sizes[id(node)] = 1 + sum(map(size_of, _within(node)))
-            around.discard(id(node))
-        return sizes[id(node)]
-
-    if size_of(root) > len(sizes) + _MOST_REPEATED:
+    sizes: dict[int, int] = {}
+    if _size_of(root, sizes, set()) > len(sizes) + _MOST_REPEATED:
         raise _invalid(f"its aliases repeat more than {_MOST_REPEATED} values", root)
+
+
+def _size_of(node: yaml.Node, sizes: dict[int, int], around: set[int]) -> int:
+    """A node with what it holds, aliases expanded; `sizes` has those that were met."""
+    key = id(node)
+    if key in around:
+        raise _invalid("an alias is part of what it refers to", node)
+    if key not in sizes:
+        around.add(key)
+        sizes[key] = 1 + sum(_size_of(each, sizes, around) for each in _within(node))
+        around.discard(key)
+    return sizes[key]
 
 
 def _within(node: yaml.Node) -> Iterator[yaml.Node]:

@@ -12,7 +12,7 @@ from hermes.config.broker import RULES
 from hermes.config.requested import with_acls, without_acls
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, with_error
 from hermes.quoting import quoted
 from hermes.security import CLUSTER, Operation
 from hermes.security.acls import (
@@ -93,9 +93,7 @@ def describe_acls(request: Any, call: Call) -> Any:
     try:
         _check(Operation.DESCRIBE, call)
     except HermesError as error:
-        return make.DescribeAclsResponse(
-            error_code=code_of(error), error_message=str(error), resources=()
-        )
+        return make.DescribeAclsResponse(**error_fields(error), resources=())
     wanted = _filter(request)
     found: dict[tuple[int, str, int], list[Acl]] = {}
     for acl in sorted(_given(config) | config.requested.acls):
@@ -103,8 +101,7 @@ def describe_acls(request: Any, call: Call) -> Any:
             found.setdefault(acl[:3], []).append(acl)
     call.is_large = sum(map(len, found.values())) > LARGE_ENTRIES
     return make.DescribeAclsResponse(
-        error_code=Code.NONE,
-        error_message=None,
+        **error_fields(),
         resources=tuple(
             make.DescribeAclsResource(
                 resource_type=kind,
@@ -130,7 +127,7 @@ def describe_acls(request: Any, call: Call) -> Any:
 
 async def create_acls(request: Any, call: Call) -> Any:
     call.is_large = len(request.creations) > LARGE_ENTRIES
-    results: list[HermesError | None] = []
+    results: list[dict[str, Any]] = []
     made: list[Acl] = []
     try:
         _check(Operation.ADMIN, call)
@@ -145,23 +142,16 @@ async def create_acls(request: Any, call: Call) -> Any:
                 asked.operation,
                 asked.permission_type,
             )
-            results.append(_fault_of(acl))
-            if results[-1] is None:
+            fault = _fault_of(acl)
+            results.append(error_fields(fault))
+            if fault is None:
                 made.append(acl)
         if made:
             await _change(call, made, is_new=True)
     except HermesError as error:
-        results = [error if each is None else each for each in results]
-        results += [error] * (len(request.creations) - len(results))
-    return call.make.CreateAclsResponse(
-        results=tuple(
-            call.make.AclCreationResult(
-                error_code=Code.NONE if each is None else code_of(each),
-                error_message=None if each is None else str(each),
-            )
-            for each in results
-        )
-    )
+        results = with_error(results, error, len(request.creations))
+    make = call.make.AclCreationResult
+    return call.make.CreateAclsResponse(results=tuple(make(**each) for each in results))
 
 
 def _fault_of(acl: Acl) -> KafkaError | None:
@@ -214,7 +204,7 @@ def _told(acl: Acl) -> str:
 
 async def delete_acls(request: Any, call: Call) -> Any:
     make, config = call.make, call.server.shared.config
-    results: list[tuple[HermesError | None, list[Acl]]] = []
+    results: list[tuple[dict[str, Any], list[Acl]]] = []
     given: frozenset[Acl] = frozenset()
     gone: set[Acl] = set()
     count = 0
@@ -234,13 +224,13 @@ async def delete_acls(request: Any, call: Call) -> Any:
                 if count > _MOST_MATCHES:
                     raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_MATCHES} matches")
                 gone.update(requested.intersection(matching))
-                results.append((None, matching))
+                results.append((error_fields(), matching))
             except HermesError as error:
-                results.append((error, []))
+                results.append((error_fields(error), []))
         if gone:
             await _change(call, sorted(gone), is_new=False)
     except HermesError as error:
-        results = [(error, [])] * len(request.filters)
+        results = [(error_fields(error), [])] * len(request.filters)
     call.is_large = len(results) + count > LARGE_ENTRIES
 
     def matched(acl: Acl) -> Any:
@@ -259,11 +249,7 @@ async def delete_acls(request: Any, call: Call) -> Any:
 
     return make.DeleteAclsResponse(
         filter_results=tuple(
-            make.DeleteAclsFilterResult(
-                error_code=Code.NONE if error is None else code_of(error),
-                error_message=None if error is None else str(error),
-                matching_acls=tuple(map(matched, matching)),
-            )
-            for error, matching in results
+            make.DeleteAclsFilterResult(**fields, matching_acls=tuple(map(matched, matching)))
+            for fields, matching in results
         )
     )

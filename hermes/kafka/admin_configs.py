@@ -27,7 +27,7 @@ from hermes.kafka.topic_configs import (
     topic_setting,
 )
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
 from hermes.security import Operation, Resource
 
 #: Kafka's kinds of what has settings.
@@ -67,16 +67,15 @@ async def describe_configs(request: Any, call: Call) -> Any:
 
 
 def _described(asked: Any, request: Any, call: Call) -> Any:
-    code, message, values = Code.NONE, None, list[ConfigValue]()
+    fields, values = error_fields(), list[ConfigValue]()
     try:
         values = list(_values(asked.resource_type, asked.resource_name, call))
     except HermesError as error:
-        code, message = code_of(error), str(error)
+        fields = error_fields(error)
     keys = asked.configuration_keys
     has_docs = getattr(request, "include_documentation", False)
     return call.make.DescribeConfigsResult(
-        error_code=code,
-        error_message=message,
+        **fields,
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=tuple(
@@ -208,7 +207,7 @@ async def _altered(request: Any, call: Call, changes_of: _ChangesOf) -> tuple[An
     results = []
     for number, asked in enumerate(request.resources):
         await call.after_entry(number)
-        code, message = Code.NONE, None
+        fields = error_fields()
         try:
             if counts[asked.resource_type, asked.resource_name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -217,11 +216,10 @@ async def _altered(request: Any, call: Call, changes_of: _ChangesOf) -> tuple[An
             else:
                 await _alter_topic(asked, changes_of, call, is_check=request.validate_only)
         except HermesError as error:
-            code, message = code_of(error), str(error)
+            fields = error_fields(error)
         results.append(
             call.make.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
+                **fields,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )

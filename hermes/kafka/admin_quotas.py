@@ -15,7 +15,7 @@ from hermes.config.quotas import DEFAULT, Quota
 from hermes.config.requested import MOST_ENTRIES, Requested
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, with_error
 from hermes.quoting import quoted
 from hermes.security import ANONYMOUS, LONGEST_NAME
 
@@ -46,9 +46,7 @@ def describe_quotas(request: Any, call: Call) -> Any:
         call.check_admin()
         wanted = _components(request.components)
     except HermesError as error:
-        return make.DescribeClientQuotasResponse(
-            error_code=code_of(error), error_message=str(error), entries=None
-        )
+        return make.DescribeClientQuotasResponse(**error_fields(error), entries=None)
     entries = []
     for principal, quota in {**config.requested.quotas, **config.quotas}.items():
         limits = _shown(quota)
@@ -63,9 +61,7 @@ def describe_quotas(request: Any, call: Call) -> Any:
                 )
             )
     call.is_large = len(entries) > LARGE_ENTRIES
-    return make.DescribeClientQuotasResponse(
-        error_code=Code.NONE, error_message=None, entries=tuple(entries)
-    )
+    return make.DescribeClientQuotasResponse(**error_fields(), entries=tuple(entries))
 
 
 def _shown(quota: Quota) -> dict[str, int]:
@@ -116,7 +112,7 @@ def _matches(
 
 async def alter_quotas(request: Any, call: Call) -> Any:
     call.is_large = len(request.entries) > LARGE_ENTRIES
-    results: list[HermesError | None] = []
+    results: list[dict[str, Any]] = []
     changes: dict[str, dict[str, int | None]] = {}
     try:
         call.check_admin()
@@ -129,26 +125,24 @@ async def alter_quotas(request: Any, call: Call) -> Any:
                 if principal in changes:
                     raise KafkaError(Code.INVALID_REQUEST, "An entity is altered twice.")
                 changes[principal] = _limits(entry.ops)
-                results.append(None)
+                results.append(error_fields())
             except HermesError as error:
-                results.append(error)
+                results.append(error_fields(error))
         if changes and not request.validate_only:
             await _change(call, changes)
     except HermesError as error:
-        results = [error if each is None else each for each in results]
-        results += [error] * (len(request.entries) - len(results))
+        results = with_error(results, error, len(request.entries))
     make = call.make
     return make.AlterClientQuotasResponse(
         entries=tuple(
             make.EntryData(
-                error_code=Code.NONE if error is None else code_of(error),
-                error_message=None if error is None else str(error),
+                **fields,
                 entity=tuple(
                     make.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
                     for part in entry.entity
                 ),
             )
-            for entry, error in zip(request.entries, results, strict=True)
+            for entry, fields in zip(request.entries, results, strict=True)
         )
     )
 

@@ -15,7 +15,7 @@ from hermes.errors import HermesError, LastReplicaError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import told_epoch
 from hermes.logs import ModuleLogger
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
 from hermes.replication.state import (
     NO_LIFE,
     PartitionState,
@@ -64,7 +64,7 @@ async def _changed(
         sole = _sole_states(found, possible, call)
         outcomes |= await call.server.replica_changes.change(found, possible, sole)
     except HermesError as error:
-        outcomes |= dict.fromkeys(possible, error)
+        outcomes |= dict.fromkeys(possible, error.with_traceback(None))  # it had this frame
     return outcomes
 
 
@@ -112,8 +112,7 @@ async def alter_reassignments(request: Any, call: Call) -> Any:
         partitions = tuple(
             make.ReassignablePartitionResponse(
                 partition_index=number,
-                error_code=Code.NONE if error is None else code_of(error),
-                error_message=None if error is None else str(error),
+                **error_fields(error),
             )
             for number, error in outcomes.items()
         )
@@ -198,9 +197,7 @@ async def list_reassignments(request: Any, call: Call) -> Any:
         if moves:
             topics.append(make.OngoingTopicReassignment(name=name, partitions=tuple(moves)))
     call.is_large = sum(len(each.partitions) for each in topics) > LARGE_ENTRIES
-    return make.ListPartitionReassignmentsResponse(
-        error_code=Code.NONE, error_message=None, topics=tuple(topics)
-    )
+    return make.ListPartitionReassignmentsResponse(**error_fields(), topics=tuple(topics))
 
 
 # -- ElectLeaders -------------------------------------------------------------------------------
@@ -251,8 +248,7 @@ def _election_result(call: Call, name: str, outcomes: _Outcomes) -> Any:
         partition_result=tuple(
             call.make.PartitionResult(
                 partition_id=number,
-                error_code=Code.NONE if error is None else code_of(error),
-                error_message=None if error is None else str(error),
+                **error_fields(error),
             )
             for number, error in outcomes.items()
         ),

@@ -16,7 +16,7 @@ from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
 from hermes.security import Operation
 from hermes.transactions.state import STATE_TOPIC
 
@@ -120,8 +120,7 @@ def _created(call: Call, name: str, topic_id: UUID | None, count: int, copies: i
     return make.CreatableTopicResult(
         name=name,
         topic_id=topic_id,
-        error_code=Code.NONE,
-        error_message=None,
+        **error_fields(),
         topic_config_error_code=0 if is_shown else Code.TOPIC_AUTHORIZATION_FAILED,
         num_partitions=count if is_shown else DEFAULT,
         replication_factor=copies if is_shown else DEFAULT,
@@ -133,8 +132,7 @@ def _not_created(call: Call, name: str, error: HermesError) -> Any:
     return call.make.CreatableTopicResult(
         name=name,
         topic_id=None,
-        error_code=code_of(error),
-        error_message=str(error),
+        **error_fields(error),
         topic_config_error_code=0,
         num_partitions=DEFAULT,
         replication_factor=DEFAULT,
@@ -155,7 +153,7 @@ async def delete_topics(request: Any, call: Call) -> Any:
     call.is_large = len(asked) > LARGE_ENTRIES
     counts = Counter(asked)
     found: dict[UUID, ClusterTopic] = {}
-    refused: dict[tuple[str | None, UUID | None], HermesError] = {}
+    refused: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
     deletions: list[Deferred[None]] = []  # all of them at once, so that they are done together
     for number, each in enumerate(counts):
         await call.after_entry(number)
@@ -167,26 +165,19 @@ async def delete_topics(request: Any, call: Call) -> Any:
             delete = call.server.topic_changes.delete(topic, call.client)
             deletions.append(Deferred.fromCoroutine(delete))
         except HermesError as error:
-            refused[each] = error
+            refused[each] = error_fields(error)
     ended: list[tuple[bool, Any]] = await DeferredList(deletions, consumeErrors=True)
     deleted = zip(found.values(), ended, strict=True)
     results = []
     for each in counts:
-        (name, topic_id), fault = each, refused.get(each)
-        if fault is None:
+        (name, topic_id), fields = each, refused.get(each)
+        if fields is None:
             topic, (is_gone, failure) = next(deleted)
             name, topic_id = topic.name, topic.id
             if not is_gone:
                 failure.trap(HermesError)
-                fault = failure.value
-        results.append(
-            make.DeletableTopicResult(
-                name=name,
-                topic_id=topic_id,
-                error_code=Code.NONE if fault is None else code_of(fault),
-                error_message=None if fault is None else str(fault),
-            )
-        )
+            fields = error_fields(None if is_gone else failure.value)
+        results.append(make.DeletableTopicResult(name=name, topic_id=topic_id, **fields))
     return make.DeleteTopicsResponse(responses=tuple(results))
 
 
@@ -226,16 +217,14 @@ async def create_partitions(request: Any, call: Call) -> Any:
     results = []
     for number, (name, asked) in enumerate({each.name: each for each in request.topics}.items()):
         await call.after_entry(number)
-        code, message = Code.NONE, None
+        fields = error_fields()
         try:
             if counts[name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
             await _grow(asked, request.validate_only, call)
         except HermesError as error:
-            code, message = code_of(error), str(error)
-        results.append(
-            make.CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
-        )
+            fields = error_fields(error)
+        results.append(make.CreatePartitionsTopicResult(name=name, **fields))
     return make.CreatePartitionsResponse(results=tuple(results))
 
 

@@ -106,11 +106,12 @@ class Acknowledgements:
         on_unknown: Callable[[_Appended], None] = lambda each: None,
     ) -> "Deferred[Callable[[_Appended], Safety]]":
         """Wait for all that was appended; fires with what says of each how safe it is."""
-        wait = _LogsWait(self._scheduler, self._flusher, on_unknown)
+        over: Deferred[Callable[[_Appended], Safety]] = Deferred()
+        wait = _LogsWait(over, self._scheduler, self._flusher, on_unknown)
         if timeout_seconds is not None:
             self._deadlines.add(wait, timeout_seconds)
         wait.begin(appended)
-        return wait.over
+        return over
 
     def stop(self) -> None:
         self._deadlines.stop()
@@ -172,11 +173,12 @@ class _LogsWait(Generic[_Appended]):
 
     def __init__(
         self,
+        over: "Deferred[Callable[[_Appended], Safety]]",
         scheduler: FairScheduler,
         flusher: FlushScheduler,
         on_unknown: Callable[[_Appended], None],
     ) -> None:
-        self.over: Deferred[Callable[[_Appended], Safety]] = Deferred()
+        self._over: Deferred[Callable[[_Appended], Safety]] | None = over
         self._scheduler = scheduler
         self._flusher = flusher
         self._on_unknown = on_unknown
@@ -230,8 +232,9 @@ class _LogsWait(Generic[_Appended]):
     def late(self) -> None:
         """It is over: all is settled, or the time is up."""
         self.among.pop(self, None)
-        if not self.over.called:
-            self.over.callback(self._safety_of)
+        over, self._over = self._over, None  # whose result refers to this
+        if over is not None:
+            over.callback(self._safety_of)
 
     def _safety_of(self, each: _Appended) -> Safety:
         log = each.log

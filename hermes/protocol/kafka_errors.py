@@ -3,8 +3,9 @@
 Source: `org.apache.kafka.common.protocol.Errors` of Kafka 4.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum, unique
-from typing import Final
+from typing import Any, Final
 
 from hermes.errors import (
     BatchTooLargeError,
@@ -195,6 +196,26 @@ _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
     (UncertainAppendError, MAY_BE_STORED),
     (StorageError, Code.KAFKA_STORAGE_ERROR),
 )
+
+
+def error_fields(error: HermesError | None = None) -> dict[str, Any]:
+    """What a response says of an error or of none: its code, and a message for people.
+
+    Whoever answers many entries keeps these, not the errors: an error has the frames that raised
+    it, and among them the one that keeps it.
+    """
+    if error is None:
+        return {"error_code": Code.NONE, "error_message": None}
+    return {"error_code": code_of(error), "error_message": str(error)}
+
+
+def with_error(
+    fields: Sequence[dict[str, Any]], error: HermesError, count: int
+) -> list[dict[str, Any]]:
+    """What is said of `count` entries when an error ends a request; those before it had theirs."""
+    ended = error_fields(error)
+    before = [each if each["error_code"] else ended for each in fields]
+    return before + [ended] * (count - len(before))
 
 
 def code_of(error: BaseException) -> Code:

@@ -1,5 +1,6 @@
 """broker.yaml: what it may hold, and the one line that says what is wrong with it."""
 
+import gc
 import os
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,7 @@ from hermes.config import (
 )
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.embedded_mirror import EmbeddedMirror
+from hermes.config.loading import parse_topic_settings
 from hermes.config.mirror import parse_mirror_config
 from hermes.config.quotas import Quota
 from hermes.config.topic import TOPIC_SETTINGS
@@ -515,6 +517,18 @@ def test_aliases_in_their_ordinary_use_are_read(tmp_path: Path) -> None:
     text = f"{MINIMAL}topics:\n  first: &usual {{partitions: 3}}\n{topics}"
     config = load_broker_config(write(tmp_path, text))
     assert config.topic("t999").partitions == 3
+
+
+def test_reading_leaves_no_garbage() -> None:
+    settings = {"format": "kafka", "retention_time": "7d"}
+    parse_topic_settings(settings)
+    gc.collect()
+    gc.disable()
+    try:
+        parse_topic_settings(settings)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_an_error_quotes_no_value_whole(tmp_path: Path) -> None:
