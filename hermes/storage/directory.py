@@ -329,14 +329,23 @@ class DataDirectory:
             self._checkpoints,
         )
 
-    def _found(self, topic: str, partition: int) -> Log | None:
+    def _all_found(self, partitions: Sequence[TopicPartition]) -> list[Log]:
+        wanted = {topic: FORMATS[self._settings_for(topic).format] for topic, _ in partitions}
+        found = {each: self._found(*each, wanted[each[0]]) for each in partitions}
+        kafkas = {log.topic for log in found.values() if log is not None and log.format is KAFKA}
+        for each, log in found.items():
+            if log is not None and log.format is not KAFKA and log.topic in kafkas:
+                # A loss of power has left it empty, and the topic's settings weren't written.
+                found[each] = self._found(*each, KAFKA)
+        return [log for log in found.values() if log is not None]
+
+    def _found(self, topic: str, partition: int, wanted: LogFormat) -> Log | None:
         """Make the log of a directory that exists, of the format that it has.
 
         Returns the log; None for one in which nothing was ever flushed: `create` makes it again.
         """
         name = partition_directory(topic, partition)
         directory = os.path.join(self.path, name)
-        wanted = FORMATS[self._settings_for(topic).format]
         found = find_format(directory, wanted, self.files, self._checkpoints)
         if found.mended:
             self._mended.append(found.mended)
@@ -426,8 +435,7 @@ class DataDirectory:
         strange = [name for name in strange if not name.startswith(OWN_FILES)]
         self._unseen.clear()
         healed.append(self.watermarks.load())
-        found = [self._found(topic, partition) for topic, partition in partitions]
-        logs = [log for log in found if log is not None]
+        logs = self._all_found(partitions)
 
         def open_log(log: Log) -> RecoveryReport | str | None:
             if log in self._unseen:

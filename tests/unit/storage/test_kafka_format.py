@@ -506,3 +506,15 @@ def test_what_the_power_left_of_a_partition_is_kafkas_whatever_its_settings_say(
     found = find_format(str(tmp_path / "k-0"), KAFKA_0_7, files, Checkpoints(str(tmp_path), files))
     assert found.format is KAFKA
     assert found.topic_id is not None
+
+
+def test_a_directory_that_the_power_left_empty_is_as_its_topics_others_are(tmp_path: Path) -> None:
+    """The settings may not have been written: the disk was full, say."""
+    log, _ = open_kafka_log(tmp_path / "k-0")
+    append_values(log, b"a")
+    log.close()
+    (tmp_path / "k-1").mkdir()
+    directory = DataDirectory(tmp_path, lambda topic: settings())
+    directory.open(NOW_MS)
+    assert directory.create("k", 1).format is KAFKA
+    directory.close()
