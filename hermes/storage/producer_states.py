@@ -16,7 +16,9 @@ messages only, and forgets who writes old ones within minutes.
 Nothing here touches a file (`hermes.storage.producer_snapshots` does) or knows a clock.
 
 A producer in a transaction isn't forgotten. What it sends ends nothing: a marker does
-(`hermes.storage.transactions`).
+(`hermes.storage.transactions`). No batch of a transaction that has ended is answered as stored:
+librdkafka (2.16) gives numbers that it has sent in vain in an aborted one to other messages, which
+Kafka takes for repeated, and so loses.
 
 Rules: Kafka 4 (`ProducerAppendInfo`, `ProducerStateEntry`).
 """
@@ -158,7 +160,8 @@ class ProducerStates:
             The batch that one of them repeats: append nothing. None: append all, and `note` it.
 
         Raises:
-            OutOfOrderSequenceError: a batch before it is missing.
+            OutOfOrderSequenceError: a batch before it is missing, or it was part of a transaction
+                that has ended.
             InvalidProducerEpochError: its producer has begun anew since.
             InvalidTransactionStateError: its producer is in a transaction, and the batch isn't.
         """
@@ -170,6 +173,7 @@ class ProducerStates:
             if known is not None:
                 duplicate = known.duplicate_of(header)
                 if duplicate is not None:
+                    self._check_is_under_way(header, known, duplicate)
                     return duplicate
                 last = pending.get(header.producer_id, known) if pending else known
                 follows = (
@@ -203,6 +207,17 @@ class ProducerStates:
         elif not _follows(last.last_sequence, first):
             raise OutOfOrderSequenceError(
                 f"{who}: its sequence number is {first}, but the last one was {last.last_sequence}"
+            )
+
+    def _check_is_under_way(
+        self, header: BatchHeader, known: ProducerState, duplicate: StoredBatch
+    ) -> None:
+        start = known.transaction_start
+        has_ended = start < 0 or duplicate.base_offset < start
+        if has_ended and header.attributes & TRANSACTIONAL_BIT:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id} has had the sequence number {header.base_sequence} "
+                f"in a transaction in {self._name} that has ended"
             )
 
     def check_marker(self, marker: Marker, version: int) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from hermes.errors import InvalidProducerEpochError, OutOfOrderSequenceError
-from hermes.protocol.record_batches import CONTROL_BIT, BatchHeader
+from hermes.protocol.record_batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from hermes.storage.producer_states import (
     EXPIRATION_MS,
     ProducerState,
@@ -74,6 +74,23 @@ def test_a_marker_that_kafkas_transactions_have_left_begins_its_epoch(states):
     assert states.check([batch(epoch=1, sequence=0)], 6) is None
     with pytest.raises(OutOfOrderSequenceError):
         states.check([batch(epoch=1, sequence=1)], 6)
+
+
+def test_numbers_of_a_transaction_that_has_ended_are_never_taken_for_stored(states):
+    first, second = (batch(sequence=n, attributes=TRANSACTIONAL_BIT) for n in (0, 1))
+    states.note([first], 0)
+    assert states.check([first], 1) is not None, "sent again while it is under way"
+
+    states.note([batch(sequence=-1, attributes=CONTROL_BIT | TRANSACTIONAL_BIT)], 1)
+    with pytest.raises(
+        OutOfOrderSequenceError, match="in a transaction in clicks-0 that has ended"
+    ):
+        states.check([first], 2)
+
+    states.note([second], 2)
+    with pytest.raises(OutOfOrderSequenceError):
+        states.check([first], 3)
+    assert states.check([second], 3) is not None
 
 
 def test_a_capture_is_the_state_of_its_moment_and_taken_once_flushed(states):
