@@ -2,16 +2,30 @@
 
 from collections.abc import Callable, Mapping
 from random import Random
+from typing import Protocol
 
 from kafka_loads import PARTITIONS, TOPIC
 from lost_power import MODES
 from replicated_cluster import Cut, ReplicatedCluster
 from replicated_disks import FailingBroker, empty_disk, fill_disk
-from replicated_rounds import ReplicatedLoad
 
-__all__ = ["FAULTS", "Fault"]
+__all__ = ["FAULTS", "Fault", "UnderLoad"]
 
-Fault = Callable[[ReplicatedCluster, ReplicatedLoad, Random], None]
+
+class UnderLoad(Protocol):
+    """The topic, while clients use it."""
+
+    def go_on(self, count: int = 300) -> None:
+        """Wait until so many more messages are acknowledged."""
+
+    def wait_until_in_sync(self) -> None:
+        """Wait until no copy lacks anything."""
+
+    def leader(self, number: int = 0, but: int = -1) -> int:
+        """Who leads a partition; waits until it is somebody else than `but`."""
+
+
+Fault = Callable[[ReplicatedCluster, UnderLoad, Random], None]
 
 _CUTS: list[tuple[Cut, ...]] = [
     ("to it",),
@@ -23,7 +37,7 @@ _CUTS: list[tuple[Cut, ...]] = [
 ]
 
 
-def kill_leader(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def kill_leader(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """Another leads, and has some time to itself or none."""
     number = random.randrange(PARTITIONS)
     leader = load.leader(number)
@@ -34,7 +48,7 @@ def kill_leader(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random
     cluster.start(leader)
 
 
-def kill_follower(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def kill_follower(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """Its leaders go on without it."""
     leader = load.leader(random.randrange(PARTITIONS))
     follower = random.choice(sorted(cluster.brokers.keys() - {leader}))
@@ -43,7 +57,7 @@ def kill_follower(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Rand
     cluster.start(follower)
 
 
-def kill_all(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def kill_all(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """They come back in any order."""
     numbers = sorted(cluster.brokers)
     random.shuffle(numbers)
@@ -53,7 +67,7 @@ def kill_all(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -
     cluster.start_together(numbers)
 
 
-def stop(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def stop(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """In good order."""
     number = random.choice(sorted(cluster.brokers))
     cluster.stop(number)
@@ -61,7 +75,7 @@ def stop(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> No
     cluster.start(number)
 
 
-def pause(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def pause(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A leader sleeps until it is one no more, or wakes before that."""
     number = random.randrange(PARTITIONS)
     leader = load.leader(number)
@@ -74,7 +88,7 @@ def pause(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> N
         cluster.resume(leader)
 
 
-def cut(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def cut(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A leader is cut off from others until these have drawn their conclusions, or not so long."""
     number = random.randrange(PARTITIONS)
     leader = load.leader(number)
@@ -94,7 +108,7 @@ def cut(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> Non
         cluster.heal(leader)
 
 
-def wipe(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def wipe(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A broker comes back with an empty disk."""
     number = random.choice(sorted(cluster.brokers))
     cluster.kill(number)
@@ -104,14 +118,14 @@ def wipe(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> No
     cluster.start(number)
 
 
-def lose_power(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def lose_power(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """One, some or all lose it, and each of them some of what it hasn't flushed."""
     numbers = random.sample(sorted(cluster.brokers), random.randint(1, len(cluster.brokers)))
     cluster.lose_power(numbers, random.choice(list(MODES)), random)
     load.wait_until_in_sync()  # the one that had power may be the only one that has everything
 
 
-def fail_disk(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def fail_disk(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A broker can neither read nor write; it goes on with a new disk, or with that one."""
     number = random.choice(sorted(cluster.brokers))
     broker = cluster.brokers[number]
@@ -130,7 +144,7 @@ def fail_disk(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) 
         cluster.start(number)
 
 
-def fill(cluster: ReplicatedCluster, load: ReplicatedLoad, random: Random) -> None:
+def fill(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A broker has no room for a while: those that have lead."""
     number = random.choice(sorted(cluster.brokers))
     fill_disk(cluster.brokers[number])

@@ -5,17 +5,20 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_4 import run_java
+from kafka_kills import KafkaBroker
+from kafka_loads import PARTITIONS, TOPIC
 from kafka_raw import parts
-from transactional_load import TransactionalLoad, group_offset, read_committed
+from server_process import DEADLINE_SECONDS
+from transactional_clients import CLIENTS, TransactionalClients
 
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.protocol.kafka_errors import Code
 from hermes.testing import RunningKafka, running_kafka
 
-TOPICS = {"source": 1, "paid": 3, "orders": 2}
+TOPICS = {"source": 1, "paid": 3, "orders": 2, TOPIC: PARTITIONS}
 OLD = {"old": {"format": "0.7"}}
-PARTITIONS = range(3)
 
 
 @pytest.fixture(scope="module", params=["none", "embedded"])
@@ -60,14 +63,28 @@ def values(kafka: RunningKafka, topic: str, *, committed: bool) -> list[bytes]:
     return found
 
 
-def test_what_is_committed_is_read_once_and_nothing_else(kafka: RunningKafka) -> None:
-    load = TransactionalLoad(kafka.bootstrap_servers, "paid", PARTITIONS, with_offsets=True)
-    load.go_on(30)
-    load.finish()
-    assert not load.errors
-    found = read_committed(kafka.bootstrap_servers, "paid", PARTITIONS)
-    load.judge(found, group_offset(kafka.bootstrap_servers))
-    assert len(load.aborted) > 10
+@pytest.mark.parametrize("coordination", ["none", "embedded"])
+@pytest.mark.parametrize("client", sorted(CLIENTS))
+def test_a_broker_is_killed(tmp_path: Path, client: str, coordination: str) -> None:
+    settings = {"log_dir": str(tmp_path / "log"), "coordination": coordination}
+    if coordination == "embedded":
+        settings["coordination_listen"] = "tcp:0:interface=127.0.0.1"
+    broker = KafkaBroker(tmp_path / "broker", settings)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(DEADLINE_SECONDS)
+    clients = TransactionalClients(broker.bootstrap, 6, client)
+    try:
+        for _ in range(3):
+            clients.go_on(50)
+            clients.kill_one()
+            clients.go_on(50)
+            broker.kill()
+            broker.start()
+        clients.go_on(50)
+        clients.check()
+    finally:
+        clients.abandon()
+        broker.stop()
 
 
 def test_javas_transactions(kafka: RunningKafka) -> None:

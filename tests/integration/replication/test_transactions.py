@@ -1,63 +1,61 @@
 """Transactions over brokers with copies: whoever dies, each is whole and once, or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from replicated_cluster import ReplicatedCluster
-from transactional_load import (
-    JavaTransactionalLoad,
-    TransactionalLoad,
-    group_offset,
-    read_committed,
-)
+from transactional_clients import CLIENTS, TransactedCluster
 
-StartCluster = Callable[..., ReplicatedCluster]
-
-TOPIC = "paid"
-PARTITIONS = range(3)
-STATE = "__transaction_state"
+StartLoad = Callable[..., TransactedCluster]
 
 
-def judge(cluster: ReplicatedCluster, load: TransactionalLoad | JavaTransactionalLoad) -> None:
-    load.finish()
-    assert load.committed
-    found = read_committed(cluster.bootstrap, TOPIC, PARTITIONS)
-    load.judge(found, group_offset(cluster.bootstrap) if load.has_offsets else None)
+@pytest.fixture
+def start_load(start_cluster: Callable[..., ReplicatedCluster]) -> Iterator[StartLoad]:
+    """Its clients end before the cluster does."""
+    with ExitStack() as stack:
+
+        def start(client: str) -> TransactedCluster:
+            load = TransactedCluster(start_cluster(), 5, client)
+            stack.callback(load.clients.abandon)
+            return load
+
+        yield start
 
 
-@pytest.mark.parametrize("client", ["librdkafka", "java"])
-def test_any_broker_is_killed(start_cluster: StartCluster, client: str) -> None:
-    cluster = start_cluster()
-    cluster.create_topic(TOPIC, len(PARTITIONS))
-    load: TransactionalLoad | JavaTransactionalLoad
-    if client == "java":
-        cluster.create_topic("source", 1)
-        load = JavaTransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS)
-    else:
-        load = TransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS, with_offsets=False)
-    try:
+@pytest.mark.parametrize("client", sorted(CLIENTS))
+def test_any_broker_is_killed(start_load: StartLoad, client: str) -> None:
+    load = start_load(client)
+    load.go_on()
+    for number in list(load.cluster.brokers):
+        load.cluster.kill(number)
         load.go_on()
-        for number in list(cluster.brokers):
-            cluster.kill(number)
-            load.go_on()
-            cluster.start(number)
-            cluster.wait_until_in_sync(TOPIC, len(PARTITIONS))
-            cluster.wait_until_in_sync(STATE, 16)
-            load.go_on()
-    finally:
-        judge(cluster, load)
+        load.cluster.start(number)
+        load.wait_until_in_sync()
+        load.clients.kill_one()
+    load.go_on()
+    load.clients.check()
 
 
-def test_all_are_killed_at_once(start_cluster: StartCluster) -> None:
-    cluster = start_cluster()
-    cluster.create_topic(TOPIC, len(PARTITIONS))
-    load = TransactionalLoad(cluster.bootstrap, TOPIC, PARTITIONS, with_offsets=False)
-    try:
-        for _ in range(2):
-            load.go_on()
-            for number in cluster.brokers:
-                cluster.kill(number)
-            cluster.start_together(cluster.brokers)
+def test_all_are_killed_at_once(start_load: StartLoad) -> None:
+    load = start_load("librdkafka")
+    for _ in range(2):
         load.go_on()
-    finally:
-        judge(cluster, load)
+        for number in load.cluster.brokers:
+            load.cluster.kill(number)
+        load.cluster.start_together(load.cluster.brokers)
+    load.go_on()
+    load.clients.check()
+
+
+def test_a_leader_sleeps(start_load: StartLoad) -> None:
+    load = start_load("librdkafka")
+    load.go_on()
+    leader = load.leader()
+    load.cluster.pause(leader)
+    load.leader(but=leader)
+    load.go_on()
+    load.cluster.resume(leader)
+    load.wait_until_in_sync()
+    load.go_on()
+    load.clients.check()
