@@ -1,4 +1,4 @@
-"""The slow check of what nobody reads: every visible message's CRC, round and round.
+"""The slow check of what nobody reads: every message's CRC, round and round.
 
 Disks lose bits in silence, and a broker sends what it has without looking at it. So one thread
 reads all segments, `damage_check_rate` bytes a second, and at most once a day. It waits while
@@ -155,7 +155,7 @@ class DamageCheck:
     def look(self) -> None:
         """Forget what is gone, and look at what there is; call it often."""
         for log in self.damaged():
-            there = {segment for segment, _ in log.visible_segments()}
+            there = {segment for segment, _ in log.flushed_segments()}
             if not there.issuperset(log.damage):
                 log.damage = {each: log.damage[each] for each in log.damage if each in there}
         logs = set(self._directory.logs.values())
@@ -203,7 +203,7 @@ class DamageCheck:
             # A broker that is often started anew must not always look at the same ones.
             first = random.randrange(len(logs) or 1)
             for log in (*logs[first:], *logs[:first]):
-                for segment, _ in log.visible_segments():
+                for segment, _ in log.flushed_segments():
                     yield self._segment(log, segment)
                     # Not each time: there may be very many logs, with little in each.
                     if self._seconds() >= self._next_suspects:
@@ -220,7 +220,7 @@ class DamageCheck:
         for topic, partition, base in noted:
             log = self._directory.get(topic, partition)
             if log is not None:
-                for segment, _ in log.visible_segments():
+                for segment, _ in log.flushed_segments():
                     if segment.base_offset == base:
                         yield self._segment(log, segment)
         self._noted = noted
@@ -246,7 +246,7 @@ class DamageCheck:
             if log.is_suspect and self._seconds() - since >= SUSPECTS_SECONDS:
                 log.is_suspect = False
                 self._looked_at[log] = self._seconds()
-                for segment, _ in log.visible_segments():
+                for segment, _ in log.flushed_segments():
                     yield self._segment(log, segment)
             for segment in list(log.damage):
                 state = yield self._in_thread(self._state_of, log, segment)
@@ -256,11 +256,11 @@ class DamageCheck:
     @inlineCallbacks
     def _segment(self, log: Log, segment: Segment) -> "Any":
         """Look at a segment, if it is still there. Raises _StoppedError."""
-        end = dict(log.visible_segments()).get(segment)
+        end = dict(log.flushed_segments()).get(segment)
         if end is None:
             return
         looked = yield self._in_thread(self._look_at, log, segment, end)
-        if looked is not None and segment in dict(log.visible_segments()):
+        if looked is not None and segment in dict(log.flushed_segments()):
             self._note(log, segment, looked)
 
     def _note(self, log: Log, segment: Segment, looked: _Looked) -> None:
@@ -311,8 +311,8 @@ class DamageCheck:
         finally:
             files.close(descriptor)
         # What follows is being appended.
-        visible = [Damage(each.start, min(each.end, end)) for each in found if each.start < end]
-        return _Looked(_state(log, segment, status), visible)
+        flushed = [Damage(each.start, min(each.end, end)) for each in found if each.start < end]
+        return _Looked(_state(log, segment, status), flushed)
 
     def _reads(self, files: FileLayer, descriptor: int, status: os.stat_result) -> BlockReads:
         def read_now(length: int, position: int) -> bytes:
@@ -341,6 +341,6 @@ def by_topic(logs: Sequence[Log]) -> Mapping[str, int]:
 
 def _state(log: Log, segment: Segment, status: os.stat_result) -> _State:
     """Which state of which file this is, as far as its messages go."""
-    if any(each is segment for each, _ in log.visible_segments()[-1:]):  # it grows
+    if any(each is segment for each, _ in log.flushed_segments()[-1:]):  # it grows
         return identity(status)
     return (*identity(status), status.st_size, status.st_mtime_ns, status.st_ctime_ns)

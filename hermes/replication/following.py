@@ -161,7 +161,12 @@ class Following:
 
 
 def check_batches(
-    data: bytes | memoryview, end: int, last_epoch: int, epoch: int, until: int = -1
+    data: bytes | memoryview,
+    end: int,
+    last_epoch: int,
+    epoch: int,
+    until: int = -1,
+    before: int | None = None,
 ) -> Sequence[BatchHeader]:
     """Find the whole batches of an answer; bytes after them are the beginning of one more.
 
@@ -173,6 +178,7 @@ def check_batches(
         end, last_epoch: of the follower's log.
         epoch: the one that it follows.
         until: see `Records`; what comes after the last batch, where nothing of that came.
+        before: only batches before this offset are wanted; others aren't looked at.
 
     Raises:
         InvalidBatchError: bytes were damaged on the way or at the leader, or don't follow the log;
@@ -183,7 +189,8 @@ def check_batches(
     while len(view) - position >= HEADER_BYTES:
         header = decode_header(view, position)
         size = header.size_bytes
-        if position + size > len(view):
+        is_wanted = before is None or header.base_offset < before
+        if position + size > len(view) or not is_wanted:
             break
         if not is_intact(view[position : position + size]):
             raise InvalidBatchError(f"the batch at offset {header.base_offset} is damaged")

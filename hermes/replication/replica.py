@@ -135,7 +135,7 @@ class Replica:
         following: while another leads.
         version: of the node that was read last.
         is_whole: whether the log has all that it ever said it had; None until that was found out.
-        is_given_up: whether nobody counts on a damaged log any more: another is to take its place.
+        is_given_up: whether nobody counts on a damaged log any more: it is to be mended.
     """
 
     def __init__(
@@ -196,20 +196,24 @@ class Replica:
         """
         self._is_damaged = True
 
+    def mended(self) -> None:
+        """It can be read again, or it can't and is wanted as it is."""
+        self._is_damaged = self.is_given_up = False
+
     def answered(
         self, token: int, answer: Answer, ends: LogEnds, epochs: LogEpochs
     ) -> Append | Cut | Restart | Rest | None:
-        """A fetch was answered: what is to be done, None where it is to none that is under way.
-
-        While the log is cut it is out of service here: whoever led in the meantime would append
-        to what goes.
-        """
+        """A fetch was answered: what is to be done, None where it is to none that is under way."""
         if self.following is None:
             return None
         found = self.following.answered(token, answer, ends, epochs)
         if isinstance(found, Cut | Restart):
-            self._is_being_cut, self.following = True, None
+            self.being_cut()
         return found
+
+    def being_cut(self) -> None:
+        """While the log is cut it is out of service: who led would append to what goes."""
+        self._is_being_cut, self.following = True, None
 
     def cut(self) -> None:
         """The log ends where it was to, or the disk failed, and it is `lost`."""

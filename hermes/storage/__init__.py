@@ -10,7 +10,8 @@ A newcomer reads in this order:
     tail         what isn't flushed; log_flush: the flush; log_directory: where it lies
     log_opening, log_deletion, log_exchange
                  a log comes into service, loses its oldest segments, has one replaced
-    log_replica  a log is made the same as another copy: cut, begun again, appended to in place
+    log_replica  a log is made the same as another copy: cut, begun again, appended to in place;
+                 mending: damaged places of it get back what was there
     sidecar      what lies beside a log's segments and follows its life
     reader       reading through a view; append_times: the times of ranges; boundary: message
                  boundaries

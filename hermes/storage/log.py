@@ -273,11 +273,15 @@ class Log:
         """The segments that nothing is appended to any more, all of them committed."""
         return self.state.view.complete_segments()
 
-    def visible_segments(self) -> list[tuple[Segment, int]]:
-        """The segments that have something visible, each with where that ends."""
+    def flushed_segments(self) -> list[tuple[Segment, int]]:
+        """The segments that have something on this disk, each with up to where."""
         view = self.state.view
-        ends = [(each, view.visible_end_of(place)) for place, each in enumerate(view.segments)]
-        return [(each, end) for each, end in ends if end > each.base_offset]
+        found: list[tuple[Segment, int]] = []
+        for place, each in enumerate(view.segments):
+            end = min(view.end_of(place, view.flushed_end), view.flushed_end)
+            if end > each.base_offset:
+                found.append((each, end))
+        return found
 
     @property
     def complete_end(self) -> int:

@@ -6,20 +6,22 @@ that happens, and as time goes by.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 from hermes.kafka.replicas.copy_follower import CopyFollower
 from hermes.kafka.replicas.copy_leadership import CopyLeadership
+from hermes.kafka.replicas.copy_mending import CopyMending
 from hermes.kafka.replicas.fetches import Place
 from hermes.kafka.replicas.surroundings import Surroundings
-from hermes.partition.damage_check import damage_text
 from hermes.partition.leadership import NOBODYS
 from hermes.partition.partition import Partition
-from hermes.replication.following import Following
+from hermes.replication.following import Cut, Following
 from hermes.replication.leading import LeaderSettings
 from hermes.replication.messages import LogEnds
 from hermes.replication.replica import (
     BeginEpoch,
+    Change,
     Command,
     EndEpoch,
     Fetch,
@@ -60,7 +62,8 @@ class Copy:
         self._settings = settings
         self.replica = self._new_replica(version)
         self.leadership = CopyLeadership(self, around)
-        self.follower = CopyFollower(self, around)
+        self._mending = CopyMending(self, around)
+        self.follower = CopyFollower(self, around, self._mending)
         self._log: Log = None  # type: ignore[assignment]
         self._opening = -1
         self._followed: Following | None = None  # in which a fetch is under way
@@ -152,11 +155,9 @@ class Copy:
             return
         self._watch(log)
         if log.damage:
-            replica.damaged()
-            if replica.is_given_up:
-                self._heal(log)
-                return
-        facts = LogFacts(self.ends(), log.replica.epoch_before_end(), log.high_watermark)
+            self._mend(log)
+        ends = self.ends()
+        facts = LogFacts(ends, log.replica.epoch_before(ends.end), log.high_watermark)
         commands = replica.due(facts, self._around.now())
         if self._followed is not None and replica.following is not self._followed:
             # Whoever led must not take this broker for its follower any longer.
@@ -173,22 +174,36 @@ class Copy:
         if replica.is_candidate:
             self._around.press(self)
 
+    def _mend(self, log: Log) -> None:
+        """Have it mended, once it is so that nobody counts on it."""
+        replica, mending = self.replica, self._mending
+        replica.damaged()
+        if mending.is_under_way and not self.is_behind(self._around.broker_id):
+            mending.abandon()  # an operator wants what there is
+            replica.mended()
+        elif replica.is_given_up and not mending.is_under_way:
+            mending.begin()
+
     def _watch(self, log: Log) -> None:
         """Tell the replica whether the log is in service, or has been out of it."""
         if log.is_offline or self.follower.is_full:
             if self._opening >= 0:
                 self._opening = -1
-                self.replica.lost()
+                self._lost()
         elif self._opening != log.openings:
             if self._opening >= 0:
-                self.replica.lost()
+                self._lost()
             self._opening = log.openings
             self.replica.opened(is_whole=True)
+
+    def _lost(self) -> None:
+        self._mending.abandon()
+        self.replica.lost()
 
     def ends(self) -> LogEnds:
         log = self._log
         start = 0 if not log.earliest or log.is_offline else log.replica.first_base()
-        return LogEnds(start, log.flushed_end, log.end_offset, log.earliest)
+        return self._mending.ends(LogEnds(start, log.flushed_end, log.end_offset, log.earliest))
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, EndEpoch):
@@ -196,6 +211,7 @@ class Copy:
         elif isinstance(command, BeginEpoch):
             self._log.replica.begin_epoch(command.epoch)
             self.follower.forget()
+            self._mending.look_at_tail(lambda is_damaged: self.turn() if is_damaged else None)
             self._around.lines.info(
                 "leads", "{copy} is led here, in epoch {epoch}", copy=self.name, epoch=command.epoch
             )
@@ -204,8 +220,16 @@ class Copy:
             wants_sources = self.follower.wants_sources
             fetch = command.fetch._replace(wants_sources=wants_sources)
             self._around.ask(self, command.to, fetch)
+        elif command.what == "lead":
+            self._mending.look_at_tail(partial(self._lead, command))
         else:
             self._around.change(self, command)
+
+    def _lead(self, change: Change, is_damaged: bool) -> None:
+        if is_damaged:
+            self.change_ended(*self.known, is_done=False)  # it is decided anew
+        elif not self.is_gone:
+            self._around.change(self, change)
 
     def _end_epoch(self) -> None:
         self._around.lines.info("led", "{copy} is led here no more", copy=self.name)
@@ -242,25 +266,21 @@ class Copy:
         if self._opening >= 0:  # else it was seen out of service meanwhile, and comes back as such
             self._opening = self._log.openings if is_in_service else -1
             if not is_in_service:
-                self.replica.lost()
+                self._lost()
         self.replica.cut()
         self.turn()
 
-    def _heal(self, log: Log) -> None:
-        self._around.counts.healed += 1
-        self._around.lines.error(
-            "healed",
-            "{copy} is damaged here, and copied again from its leader: {damage}",
-            copy=self.name,
-            damage=damage_text(log),
-        )
-        self.follower.forget()
-        self.begin_log_anew()
+    def cut_off(self, offset: int) -> None:
+        self.replica.mended()
+        self.replica.being_cut()
+        self._log.damage = {}  # its segments are others then
+        self.follower.cut(Cut(offset))
 
     def begin_log_anew(self) -> None:
         log, self._log, self.partition = self._log, None, None  # type: ignore[assignment]
         self._opening = -1
-        self.replica.lost()
+        self.follower.forget()
+        self._lost()
         self.replica.cut()
         self._around.remake(self, log)
 

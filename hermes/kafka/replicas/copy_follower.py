@@ -14,6 +14,7 @@ from hermes.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
+from hermes.kafka.replicas.copy_mending import CopyMending
 from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
 from hermes.replication.following import (
     Append,
@@ -47,9 +48,10 @@ class CopyFollower:
         told_watermark: what the leader last said is committed.
     """
 
-    def __init__(self, copy: OwnCopy, around: Surroundings) -> None:
+    def __init__(self, copy: OwnCopy, around: Surroundings, mending: CopyMending) -> None:
         self.place = copy.place
         self._copy = copy
+        self._mending = mending
         self._around = around
         self._writing: Following | None = None
         self.is_full = False
@@ -98,11 +100,11 @@ class CopyFollower:
                 offset=command.offset,
                 leader=known.leader,
             )
-            if isinstance(command, Restart) and command.offset < log.end_offset:
-                self.forget()
+            is_mending = self._mending.is_under_way  # then the log says nothing of where to cut
+            if is_mending or (isinstance(command, Restart) and command.offset < log.end_offset):
                 copy.begin_log_anew()
-                return
-            self._in_thread(self._cut, command).addCallback(self._was_cut)
+            else:
+                self.cut(command)
         elif isinstance(command, Rest):
             self._around.look()
             self._around.call_later(_REST_SECONDS, copy.turn)
@@ -138,15 +140,19 @@ class CopyFollower:
             copy.turn()
             return
         log, now_ms = copy.log, around.now_ms()
-        end, last_epoch = log.end_offset, log.replica.epoch_before_end()
+        end, mending = copy.ends().end, self._mending
+        last_epoch = log.replica.epoch_before(end)
         try:
-            headers = check_batches(data, end, last_epoch, known.epoch, command.until)
+            before = mending.wanted_end
+            headers = check_batches(data, end, last_epoch, known.epoch, command.until, before)
             if sources is not None:
                 headers = [each for each in headers if each.next_offset <= sources.until]
-            if headers:
-                size = sum(each.size_bytes for each in headers)
-                around.counts.fetched_bytes += size
-                log.replica.append_placed([memoryview(data)[:size]], headers, now_ms, sources)
+            whole = memoryview(data)[: sum(each.size_bytes for each in headers)]
+            around.counts.fetched_bytes += len(whole)
+            if mending.is_under_way:
+                pass
+            elif headers:
+                log.replica.append_placed([whole], headers, now_ms, sources)
             elif sources is not None:
                 log.replica.note_sources(sources, now_ms)
         except InvalidBatchError as error:
@@ -170,10 +176,14 @@ class CopyFollower:
         except StorageError:
             self._try_again()
             return
-        self.told_watermark, self._told_start = command.high_watermark, command.start
         around.came(copy, len(data))
         if copy.is_behind(around.broker_id):
             around.counts.fetched_behind_bytes += len(data)
+        self._told_start = command.start
+        if mending.is_under_way:
+            mending.came(memoryview(data), headers).addCallback(lambda _: self._written())
+            return
+        self.told_watermark = command.high_watermark
         self._has_sources |= sources is not None
         if headers:
             self.flush()
@@ -192,7 +202,6 @@ class CopyFollower:
         is_counted_on = not copy.is_behind(self._around.broker_id)
         if is_corrupt and copy.log is not None and not is_counted_on:
             self._writing = None  # it isn't known what is here of which source
-            self.forget()
             copy.begin_log_anew()
         else:
             self._not_noted(failure)
@@ -243,6 +252,8 @@ class CopyFollower:
         if writing is not None:
             writing.written()
         copy = self._copy
+        if copy.log is None:
+            return  # it is made anew
         copy.turn()
         if copy.replica.leading is None and copy.log.earliest < self._told_start:
             self._delete_before(self._told_start)
@@ -256,6 +267,9 @@ class CopyFollower:
             self._copy.log.delete_records(start)
 
     # -- cutting ----------------------------------------------------------------------------------
+
+    def cut(self, command: Cut | Restart) -> None:
+        self._in_thread(self._cut, command).addCallback(self._was_cut)
 
     def _cut(self, command: Cut | Restart) -> bool | None:
         """In a thread: whether the log is in service after that; None: it couldn't be cut."""

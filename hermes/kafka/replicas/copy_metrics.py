@@ -72,7 +72,7 @@ _FETCHED: Final = Family(
 _HEALED: Final = Family(
     "hermes_replica_healed_total",
     "counter",
-    "Times that a copy was found to be damaged, and copied again from its leader.",
+    "Times that a copy was found to be damaged, and mended from its leader.",
 )
 
 _COMMIT: Final = Family(

@@ -26,7 +26,7 @@ class CopyCounts:
     """What was done so far to all copies of a broker that follow.
 
     Attributes:
-        healed: how many of them were damaged, and are copied again.
+        healed: how many of them were damaged, and given up until they are mended.
         sent_behind_bytes, fetched_behind_bytes: what went to and came for copies that aren't in
             sync, which is what throttles bound.
         commit_seconds: of those that lead, from an append to its being committed.
@@ -82,6 +82,9 @@ class OwnCopy(Protocol):
 
     def was_cut(self, *, is_in_service: bool) -> None:
         """The log was cut, and is in service still, or not."""
+
+    def cut_off(self, offset: int) -> None:
+        """Cut off what is damaged, and isn't committed."""
 
     def begin_log_anew(self) -> None:
         """Nothing of the log is shared with the leader's, or may be cut: delete it."""

@@ -128,7 +128,7 @@ def test_damage_is_found_and_said_once(checked: Checked, place: int) -> None:
     log, other = checked.fill(), checked.fill("y")
     assert log.segment_count > 4
     assert checked.round() == []
-    segment = log.visible_segments()[place][0]
+    segment = log.flushed_segments()[place][0]
     flip(segment)
     damage = second_message(log, segment)
     (line,) = checked.round()
@@ -142,19 +142,19 @@ def test_damage_is_found_and_said_once(checked: Checked, place: int) -> None:
 
 def test_what_is_unflushed_is_nobody_s_concern(checked: Checked) -> None:
     log = checked.fill(count=3)
-    segment, end = log.visible_segments()[-1]
+    segment, end = log.flushed_segments()[-1]
     append_values(log, PAYLOAD) if log.counts_messages else append(log, message(PAYLOAD))
     with open(segment.path, "ab") as file:
         file.write(b"torn")
     flip(segment, os.stat(segment.path).st_size - 10)
     assert checked.round() == []
-    assert log.visible_segments()[-1][1] == end
+    assert log.flushed_segments()[-1][1] == end
 
 
 def test_the_end_of_a_segment_may_be_missing(tmp_path: Path) -> None:
     checked = Checked(tmp_path, "0.7")
     log = checked.fill()
-    (segment, end), _ = log.visible_segments()[1:3]
+    (segment, end), _ = log.flushed_segments()[1:3]
     os.truncate(segment.path, MESSAGE_BYTES)
     assert len(checked.round()) == 1
     assert log.damage == {segment: [Damage(segment.base_offset + MESSAGE_BYTES, end)]}
@@ -162,7 +162,7 @@ def test_the_end_of_a_segment_may_be_missing(tmp_path: Path) -> None:
 
 def test_what_was_mended_is_noticed_soon(checked: Checked) -> None:
     log = checked.fill()
-    (segment, _), (other, _) = log.visible_segments()[1:3]
+    (segment, _), (other, _) = log.flushed_segments()[1:3]
     flip(segment)
     flip(other)
     assert len(checked.round()) == 2
@@ -176,7 +176,7 @@ def test_what_was_mended_is_noticed_soon(checked: Checked) -> None:
 def test_what_was_deleted_is_forgotten(checked: Checked) -> None:
     log, other = checked.fill(), checked.fill("y")
     for each in (log, other):
-        flip(each.visible_segments()[0][0])
+        flip(each.flushed_segments()[0][0])
     assert len(checked.round()) == 2
     log.delete_oldest(1)
     checked.directory.delete_topic("y")
@@ -186,7 +186,7 @@ def test_what_was_deleted_is_forgotten(checked: Checked) -> None:
 
 def test_a_segment_that_is_deleted_meanwhile_is_not_told_of(checked: Checked) -> None:
     log = checked.fill()
-    first = log.visible_segments()[0][0]
+    first = log.flushed_segments()[0][0]
     flip(first)
 
     def delete(descriptor: int, length: int, position: int) -> None:
@@ -196,14 +196,14 @@ def test_a_segment_that_is_deleted_meanwhile_is_not_told_of(checked: Checked) ->
 
     checked.files.before = delete
     assert checked.round() == []
-    assert log.visible_segments()[0][0] is not first
+    assert log.flushed_segments()[0][0] is not first
     assert log.damage == {}
 
 
 def test_records_that_were_deleted_are_nobody_s_concern(tmp_path: Path) -> None:
     checked = Checked(tmp_path, "kafka")
     log = checked.fill()
-    segment = log.visible_segments()[0][0]
+    segment = log.flushed_segments()[0][0]
     flip(segment)
     log.delete_records(second_message(log, segment).end)
     assert checked.round() == []
@@ -214,7 +214,7 @@ def test_what_the_disk_does_not_give_back_is_damage(
 ) -> None:
     monkeypatch.setattr("hermes.storage.damage._SECTOR_BYTES", 16)
     log = checked.fill()
-    segment = log.visible_segments()[2][0]
+    segment = log.flushed_segments()[2][0]
     inode = os.stat(segment.path).st_ino
 
     def fail(descriptor: int, length: int, position: int) -> None:
@@ -233,7 +233,7 @@ def test_who_meets_damage_has_it_looked_at_at_once(tmp_path: Path) -> None:
     for number in range(40):
         append_batch(log, sent([Record(0, NOW_MS, b"k%d" % (number % 3), PAYLOAD)]))
     log.flush()
-    segment = log.visible_segments()[1][0]
+    segment = log.flushed_segments()[1][0]
     flip(segment)
     checked.clock.advance(ROUND_SECONDS)
     assert checked.look() == []
@@ -290,8 +290,8 @@ def test_a_round_does_not_go_through_all_logs_for_each_of_them(tmp_path: Path) -
 
 def test_a_recovery_has_it_looked_at_at_once(checked: Checked, tmp_path: Path) -> None:
     log = checked.fill(count=3)
-    flip(log.visible_segments()[0][0])
-    log.visible_segments()[0][0].index.close()
+    flip(log.flushed_segments()[0][0])
+    log.flushed_segments()[0][0].index.close()
     for path in (tmp_path / "logs" / "x-0").iterdir():  # what would say that it was on disk
         if path.suffix in (".timeindex", ".appends", ".index"):
             path.unlink()
@@ -304,7 +304,7 @@ def test_a_recovery_has_it_looked_at_at_once(checked: Checked, tmp_path: Path) -
 
 def test_a_start_looks_first_at_what_was_damaged(checked: Checked, tmp_path: Path) -> None:
     log = checked.fill()
-    segment = log.visible_segments()[1][0]
+    segment = log.flushed_segments()[1][0]
     flip(segment)
     (line,) = checked.round()
     checked.directory.close()
@@ -327,7 +327,7 @@ def test_what_is_noted_may_be_damaged_too(tmp_path: Path, noted: bytes) -> None:
     (tmp_path / "logs" / DAMAGE_NAME).write_bytes(noted)
     checked = Checked(tmp_path / "logs", "0.7")
     log = checked.fill()
-    flip(log.visible_segments()[1][0])
+    flip(log.flushed_segments()[1][0])
     assert checked.look() == []
     assert len(checked.round()) == 1
     assert (tmp_path / "logs" / DAMAGE_NAME).read_bytes().startswith(b'[["x", 0, ')

@@ -28,6 +28,7 @@ from hermes.storage import (
     partition_directory,
 )
 from hermes.storage.checkpoints import METADATA_NAME
+from hermes.storage.damage import Damage
 from hermes.storage.layout import LARGEST_PARTITION
 
 
@@ -639,6 +640,19 @@ def test_copies_of_one_topic_are_deleted_at_the_same_time(log_dir: Path) -> None
     directory.delete_copy("a", 0)
     assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["a-2"]
     assert [directory.watermarks.get("a", partition) for partition in range(3)] == [None, None, 0]
+    directory.close()
+
+
+def test_what_is_damaged_of_a_copy_is_kept_beside_it(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    log = directory.create("a", 0, is_sole_copy=False)
+    append(log, message("x"))
+    log.flush()
+    log.damage = {log.flushed_segments()[0][0]: [Damage(0, 1)]}
+    directory.delete_copy("a", 0, keeps_damaged=True)
+    left = [path.name for path in log_dir.iterdir() if path.name.startswith("a-")]
+    assert left == ["a-0-00000000000000000000.kafka.damaged"]
     directory.close()
 
 

@@ -1,0 +1,125 @@
+"""Damaged places of a log get back what was there, from batches of another copy."""
+
+from pathlib import Path
+
+import pytest
+from kafka_logs import batches_in, open_kafka_log, record
+from storage_logs import NOW_MS
+
+from hermes.protocol.record_batches import HEADER_BYTES, placed
+from hermes.protocol.records import encode_batch
+from hermes.storage import Log
+from hermes.storage.mending import Mending, UnfitBatchesError, damage_from
+
+BATCHES = 9
+
+#: Where a batch's own offset and its leader's epoch lie, which its CRC doesn't cover.
+UNCOVERED = {*range(8), *range(12, 16)}
+
+
+def copy(path: Path, value: bytes = b"value %d", epoch: int = 3, segment_bytes: int = 200) -> Log:
+    """A log with other copies, whose batches lie in some segments."""
+    log, _ = open_kafka_log(path, segment_bytes=segment_bytes)
+    log.is_sole_copy = False
+    for number in range(BATCHES):
+        data = encode_batch([record(value % number)])
+        ((header, _),) = batches_in(data)
+        buffers = placed(data, [header], number, epoch)
+        headers = [each for each, _ in batches_in(b"".join(buffers))]
+        log.replica.append_placed(buffers, headers, NOW_MS)
+    log.flush()
+    return log
+
+
+def flip(path: Path, position: int, bit: int = 1) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= bit
+    path.write_bytes(data)
+
+
+def mend(log: Log, other: Log, max_bytes: int = 1 << 20) -> int:
+    """Mend all of a log by the other one; how many bytes that took."""
+    mending = Mending(log, [segment for segment, _ in log.flushed_segments()], 0)
+    is_damaged, took = mending.look(), 0
+    while is_damaged:
+        with other.replica.read_appended(mending.offset, max_bytes, whole_first=True) as part:
+            data = other.files.pread(part.fileno(), part.length, part.position)
+        headers = [each for each, _ in batches_in(data) if each.base_offset < mending.wanted_end]
+        took += len(data)
+        is_damaged = mending.write(memoryview(data), headers)
+    return took
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.glob("*.log")}
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
+def test_each_byte_that_is_covered(tmp_path: Path, max_bytes: int) -> None:
+    log, other = copy(tmp_path / "k-0"), copy(tmp_path / "k-1")
+    path = sorted((tmp_path / "k-0").glob("*.log"))[0]
+    sound = contents(tmp_path / "k-0")
+    sizes = [len(data) for _, data in batches_in(path.read_bytes())]
+    assert len(sound) > 2
+    for position in range(0, sum(sizes), 4 + len(sizes)):
+        if position % sizes[0] in UNCOVERED:
+            continue
+        flip(path, position, 1 << position % 8)
+        found = damage_from(log, 0)
+        assert found is not None
+        assert found[1].start == position // sizes[0]
+        mend(log, other, max_bytes)
+        assert contents(tmp_path / "k-0") == sound
+        assert damage_from(log, 0) is None
+
+
+def test_of_many_places_in_each_of_two_copies(tmp_path: Path) -> None:
+    """Each has what the other lacks."""
+    log, other = copy(tmp_path / "k-0"), copy(tmp_path / "k-1")
+    sound = contents(tmp_path / "k-0")
+    for path in tmp_path.glob("k-*/*.log"):
+        first = len(batches_in(path.read_bytes())[0][1])
+        batch = 0 if path.parent.name == "k-0" else path.stat().st_size - first
+        flip(path, batch + HEADER_BYTES + 2)
+    assert mend(log, other) > 0
+    assert mend(other, log) > 0
+    assert contents(tmp_path / "k-0") == contents(tmp_path / "k-1") == sound
+
+
+def test_what_was_overwritten_by_zeros(tmp_path: Path) -> None:
+    log, other = copy(tmp_path / "k-0", segment_bytes=1 << 20), copy(tmp_path / "k-1")
+    (path,) = (tmp_path / "k-0").glob("*.log")
+    sound = path.read_bytes()
+    path.write_bytes(bytes(len(sound) // 2) + sound[len(sound) // 2 :])
+    mend(log, other, max_bytes=100)
+    assert path.read_bytes() == sound
+    path.write_bytes(sound[: len(sound) // 2] + bytes(len(sound) - len(sound) // 2))
+    mend(log, other, max_bytes=100)
+    assert path.read_bytes() == sound
+    assert log.end_offset == BATCHES
+
+
+@pytest.mark.parametrize(
+    ("value", "epoch"), [(b"longer value %d", 3), (b"value %d", 2)], ids=["room", "history"]
+)
+def test_what_was_not_there_is_not_written(tmp_path: Path, value: bytes, epoch: int) -> None:
+    log, other = copy(tmp_path / "k-0"), copy(tmp_path / "k-1", value, epoch)
+    path = sorted((tmp_path / "k-0").glob("*.log"))[0]
+    flip(path, HEADER_BYTES + 2)
+    before = contents(tmp_path / "k-0")
+    with pytest.raises(UnfitBatchesError):
+        mend(log, other)
+    assert contents(tmp_path / "k-0") == before
+
+
+def test_a_segment_that_is_gone_is_left_alone(tmp_path: Path) -> None:
+    log, other = copy(tmp_path / "k-0"), copy(tmp_path / "k-1")
+    segment = log.flushed_segments()[0][0]
+    flip(Path(segment.path), HEADER_BYTES + 2)
+    mending = Mending(log, [segment], 0)
+    assert mending.look()
+    log.commit(BATCHES)
+    log.delete_records(BATCHES)
+    with other.replica.read_appended(0, 1, whole_first=True) as part:
+        data = other.files.pread(part.fileno(), part.length, part.position)
+    assert not mending.write(memoryview(data), [header for header, _ in batches_in(data)])
