@@ -24,6 +24,7 @@ ROOMS = {
     "interfaces": "",
     "quoting": "",
     "forks": "",
+    "announcement": "",
     "backoff": "",
     "rate_limit": "",
     "reactors": "",
@@ -40,25 +41,26 @@ ROOMS = {
     "plugins": "avro errors extras interfaces schemas security",
     "protocol": "errors quoting security",
     "storage": "errors interfaces plugins protocol quoting",
-    "web": "config errors limited_log listening logs metrics quoting reactors security",
+    "web": "announcement config errors limited_log listening logs metrics quoting reactors "
+    "security",
     "offline": "errors protocol quoting storage",
     "replication": "errors protocol quoting",
     "transactions": "errors protocol",
-    "coordination": "_version backoff config errors forks limited_log listening logs protocol "
-    "quoting reactors regex replication security",
+    "coordination": "_version announcement backoff config errors forks limited_log listening logs "
+    "protocol quoting reactors regex replication security",
     "server": "config coordination errors extras interfaces limited_log listening logs metrics "
     "plugins protocol quoting security storage",
-    "partition": "config errors logs metrics protocol rate_limit server storage",
-    "cluster": "config coordination errors limited_log listening logs partition plugins protocol "
-    "quoting replication security server storage transactions",
-    "groups": "coordination errors limited_log logs protocol storage",
+    "partition": "announcement config errors logs metrics protocol rate_limit server storage",
+    "cluster": "announcement config coordination errors limited_log listening logs partition "
+    "plugins protocol quoting replication security server storage transactions",
+    "groups": "announcement coordination errors limited_log logs protocol storage",
     "v0_7": "_version cluster config coordination errors partition protocol quoting security "
     "server storage transactions",
     "broker": "_version backoff cluster config coordination errors interfaces limited_log "
     "listening logs metrics partition protocol quoting reactors security server storage v0_7 web",
-    "kafka": "broker cluster config coordination errors groups interfaces limited_log listening "
-    "logs metrics partition protocol quoting regex replication security server storage "
-    "transactions v0_7",
+    "kafka": "announcement broker cluster config coordination errors groups interfaces "
+    "limited_log listening logs metrics partition protocol quoting regex replication security "
+    "server storage transactions v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security transactions",
     "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
+from hermes.announcement import Announcement
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.deletions import Deletions
 from hermes.cluster.gathering import Gathered
@@ -59,10 +60,10 @@ class ClusterPart:
         self._use_values = use_values
         self.cluster = follow(self.on_state)
         self._observers: list[Callable[[ClusterState], None]] = []
-        self._known: list[Deferred[None]] = []  # wait until it is known what there is
+        self._known = Announcement[None]()  # what there is
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleted: Mapping[UUID, DeletedTopic] = {}
-        self._deleting: dict[UUID, list[Deferred[None]]] = {}  # and who waits for it
+        self._deleting: dict[UUID, Announcement[None]] = {}  # that each is gone here
         self._gone = Gathered[UUID](self._say_gone, MOST_DELETED)  # to be said in the cluster
         self._unused: set[str] = set()  # topics whose settings could not be used
         self._retry: IDelayedCall | None = None
@@ -80,19 +81,12 @@ class ClusterPart:
 
     def deletion(self, topic_id: UUID) -> "Deferred[None] | None":
         """Fires when this broker's deletion of a topic is over; None when there is none."""
-        if topic_id not in self._deleting:
-            return None
-        gone: Deferred[None] = Deferred()
-        self._deleting[topic_id].append(gone)
-        return gone
+        gone = self._deleting.get(topic_id)
+        return None if gone is None else gone.wait()
 
     def known(self) -> "Deferred[None] | None":
         """Fires when it is known which topics there are; None when it is."""
-        if self._topics.is_known:
-            return None
-        known: Deferred[None] = Deferred()
-        self._known.append(known)
-        return known
+        return None if self._topics.is_known else self._known.wait()
 
     def stop(self) -> None:
         """Fail those that wait to know which topics there are, and try nothing again."""
@@ -100,10 +94,8 @@ class ClusterPart:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        known, self._known = self._known, []
-        for each in known:
-            if not each.called:
-                each.errback(CoordinationUnavailableError("the broker stops"))
+        stops = CoordinationUnavailableError("the broker stops")
+        self._known.tell(Failure(stops))  # type: ignore[no-untyped-call]
 
     def _publish_local(self, names: Collection[str]) -> None:
         published = dict(self._local)  # the cluster's thread reads what it was given
@@ -161,15 +153,12 @@ class ClusterPart:
         for name in before.keys() - self._nodes.keys():
             if not self._registry.exists(name):
                 Deferred.fromCoroutine(self._forget(name))
-        known, self._known = self._known, []
-        for each in known:
-            if not each.called:
-                each.callback(None)
+        self._known.tell(None)
 
     def _begin_deletions(self) -> None:
         for topic_id, deleted in self._deleted.items():
             if self._topics.broker_id in deleted.brokers and topic_id not in self._deleting:
-                self._deleting[topic_id] = []
+                self._deleting[topic_id] = Announcement()
                 local = self._any_local(deleted.name)
                 is_here = local is not None and local.is_of(topic_id, deleted)
                 Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
@@ -215,9 +204,7 @@ class ClusterPart:
                 shared = self._shared
                 await shared.in_thread(shared.directory.delete_topic, name)
                 await self._changes.forget([name])
-            for gone in self._deleting[topic_id]:
-                gone.callback(None)
-            self._deleting[topic_id] = []
+            self._deleting[topic_id].tell(None)
             await self._gone.add(topic_id)
         except HermesError as error:
             self._log.error(
@@ -225,8 +212,7 @@ class ClusterPart:
             )
             self._try_later()
         finally:
-            for gone in self._deleting.pop(topic_id):
-                gone.callback(None)
+            self._deleting.pop(topic_id).tell(None)
 
     async def _say_gone(self, topic_ids: Sequence[UUID]) -> Sequence[None]:
         broker_id = self._topics.broker_id

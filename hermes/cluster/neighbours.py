@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from hermes.announcement import Announcement
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.errors import CoordinationError
 from hermes.logs import ModuleLogger
@@ -43,7 +44,7 @@ class Neighbours:
         self._seconds = seconds
         self._known: Mapping[int, BrokerListeners] = {}
         self._fresh_until = float("-inf")
-        self._waiting: list[Deferred[None]] | None = None  # while it is read
+        self._waiting = Announcement[None]()
 
     def tell(self, asked: ListenerNode) -> Outcome:
         """Answer a client that has reached a listener, whose host and port don't matter."""
@@ -59,12 +60,9 @@ class Neighbours:
     def _look(self) -> "Deferred[None] | None":
         if self._read is None or self._seconds() < self._fresh_until:
             return None
-        waiter: Deferred[None] = Deferred()  # one each, as a client that goes cancels its own
-        if self._waiting is not None:
-            self._waiting.append(waiter)
-            return waiter
-        self._waiting = [waiter]
-        self._read().addCallbacks(self._has_read, self._has_failed).addBoth(self._go_on)
+        waiter = self._waiting.wait()  # one each, as a client that goes cancels its own
+        if len(self._waiting) == 1:
+            self._read().addCallbacks(self._has_read, self._has_failed).addBoth(self._go_on)
         return waiter
 
     def _has_read(self, known: Mapping[int, BrokerListeners]) -> None:
@@ -78,7 +76,4 @@ class Neighbours:
 
     def _go_on(self, _: Any) -> None:
         self._fresh_until = self._seconds() + _FRESH_SECONDS
-        waiting, self._waiting = self._waiting or [], None
-        for each in waiting:
-            if not each.called:
-                each.callback(None)
+        self._waiting.tell(None)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
+
+from hermes.announcement import Announcement
 
 #: As many as Kafka's brokers take at a time.
 BLOCK_IDS: Final = 1000
@@ -25,15 +26,15 @@ class ProducerIds:
         self._claim = claim
         self._in_thread = in_thread
         self._next = self._end = 0
-        self._waiting: list[Deferred[None]] = []  # for the block that is being taken
+        self._taken = Announcement[None]()  # the next block
 
     async def take(self) -> int:
         """Give out an id; HermesError when none can be had now."""
         while self._next == self._end:
-            block: Deferred[None] = Deferred()
-            self._waiting.append(block)
-            if len(self._waiting) == 1:
-                self._in_thread(self._claim, BLOCK_IDS).addCallback(self._begin).addBoth(self._tell)
+            block = self._taken.wait()
+            if len(self._taken) == 1:
+                claimed = self._in_thread(self._claim, BLOCK_IDS)
+                claimed.addCallback(self._begin).addBoth(self._taken.tell)
             await block
         taken = self._next
         self._next += 1
@@ -41,8 +42,3 @@ class ProducerIds:
 
     def _begin(self, first: int) -> None:
         self._next, self._end = first, first + BLOCK_IDS
-
-    def _tell(self, result: Failure | None) -> None:
-        waiting, self._waiting = self._waiting, []
-        for block in waiting:
-            block.callback(result)

@@ -94,9 +94,7 @@ class TopicCluster:
         """Fires when the session has ended. What waits fails."""
         self._stopping = True
         self._wake.set()
-        waiting, self._waiting = self._waiting, []
-        for _, refreshed in waiting:
-            refreshed.errback(_unreachable())
+        self._settle(self._asked, _unreachable())
         stopped: Deferred[None] = self._in_thread(self._end)
         return stopped
 
@@ -162,17 +160,17 @@ class TopicCluster:
             return
         if state is not None:
             self._on_state(state)
-        done = [each for number, each in self._waiting if number <= asked]
-        self._waiting = [each for each in self._waiting if each[0] > asked]
-        for refreshed in done:
-            refreshed.callback(None)
+        self._settle(asked)
 
     def _failed(self, asked: int) -> None:
         """In the reactor's thread: nothing could be read. Who asked before is told."""
-        failed = [each for number, each in self._waiting if number <= asked]
+        self._settle(asked, _unreachable())
+
+    def _settle(self, asked: int, error: CoordinationUnavailableError | None = None) -> None:
+        done = [each for number, each in self._waiting if number <= asked]
         self._waiting = [each for each in self._waiting if each[0] > asked]
-        for refreshed in failed:
-            refreshed.errback(_unreachable())
+        for refreshed in done:
+            refreshed.callback(None) if error is None else refreshed.errback(error)
 
     # -- in the thread --------------------------------------------------------------------------
 

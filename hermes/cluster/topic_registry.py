@@ -15,6 +15,7 @@ from uuid import UUID
 
 from twisted.internet.defer import Deferred
 
+from hermes.announcement import Announcement
 from hermes.config import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7
 from hermes.errors import (
@@ -71,7 +72,7 @@ class TopicRegistry:
         self._on_deleted = on_deleted
         self._counts: dict[str, int] = {}
         self._written: dict[str, list[int]] = {}  # the partitions that have a log, ascending
-        self._deleting: dict[str, list[Deferred[None]]] = {}  # waiting for each to be gone
+        self._deleting: dict[str, Announcement[None]] = {}  # that each is gone
         self._deleted_ids: dict[str, UUID | None] = {}  # of those
         self._observers: list[Callable[[str], None]] = []
         self.stopping = False
@@ -291,7 +292,7 @@ class TopicRegistry:
         if topic not in self._counts:
             raise UnknownTopicError(f"there is no topic {quoted(topic)}")
         logs = self.partitions(topic)
-        self._deleting[topic] = []
+        self._deleting[topic] = Announcement()
         self._deleted_ids[topic] = next((log.topic_id for log in logs if log.topic_id), None)
         return logs
 
@@ -300,7 +301,7 @@ class TopicRegistry:
 
         Those that waited for that come first, before anybody can begin the next delete.
         """
-        waiting, topic_id = self._deleting.pop(topic), self._deleted_ids.pop(topic)
+        gone, topic_id = self._deleting.pop(topic), self._deleted_ids.pop(topic)
         del self._counts[topic], self._written[topic]
         for name, partition in self._directory.logs:
             if name == topic:
@@ -308,9 +309,7 @@ class TopicRegistry:
         if topic not in self._counts:
             self._on_deleted(topic, topic_id)
         self._tell(topic)
-        for deleted in waiting:
-            if not deleted.called:
-                deleted.callback(None)
+        gone.tell(None)
 
     def is_being_deleted(self, topic: str) -> bool:
         return topic in self._deleting
@@ -323,9 +322,7 @@ class TopicRegistry:
         if self._deleting:
             for topic in topics:
                 if topic in self._deleting:
-                    deleted: Deferred[None] = Deferred()
-                    self._deleting[topic].append(deleted)
-                    return deleted
+                    return self._deleting[topic].wait()
         return None
 
     def _create(self, topic: str, partition: int) -> Log:

@@ -15,6 +15,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from hermes.announcement import Announcement
 from hermes.errors import HermesError
 from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.consumer_values import (
@@ -102,7 +103,7 @@ class LocalGroups:
         self._deadlines = Deadlines(clock, self._on_deadline)
         self.writer = ConsumerGroupWriter(self.write, now_ms, self._log_too_large)
         self.assigner = Assigner(clock, in_thread, self.counts, self.changed)
-        self._loading: dict[str, list[Deferred[None]]] = {}
+        self._loading: dict[str, Announcement[None]] = {}
         self._sizes: dict[str, int] = {}
         self._check: Any = None
         self._is_stopped = False
@@ -185,9 +186,7 @@ class LocalGroups:
             return entry
         self._check_coordinator(name)
         while name in self._loading:  # by somebody else
-            waiter: Deferred[None] = Deferred()
-            self._loading[name].append(waiter)
-            await waiter
+            await self._loading[name].wait()
             self._check_coordinator(name)
         entry = self.entries.get(name)
         if entry is None:
@@ -228,7 +227,7 @@ class LocalGroups:
         return list(self.entries.values())
 
     async def _load(self, name: str, make: bool) -> GroupEntry | None:
-        waiters = self._loading[name] = []
+        loaded = self._loading[name] = Announcement()
         try:
             found = await self._loaded(name)
             if found is None and not make:
@@ -259,8 +258,7 @@ class LocalGroups:
             raise self._unavailable(name, error) from error
         finally:
             del self._loading[name]
-            for waiter in waiters:
-                waiter.callback(None)
+            loaded.tell(None)
 
     async def _loaded(self, name: str) -> StoredGroup | None:
         """Read a group; a request that is cancelled meanwhile claims it no more."""

@@ -17,6 +17,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from hermes.announcement import Announcement
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
@@ -100,7 +101,7 @@ class OutgoingConnection(Protocol):
         self._last_id = 0
         self._why_ended: str | None = None  # an error would keep its traceback, and that this
         self._is_lost = False
-        self._closing: list[Deferred[None]] = []
+        self._closed = Announcement[None]()
 
     @property
     def is_open(self) -> bool:
@@ -147,8 +148,7 @@ class OutgoingConnection(Protocol):
         self._end(BrokerUnavailableError(f"the connection to {self._address} was closed here"))
         if self._is_lost:
             return succeed(None)
-        self._closing.append(Deferred())
-        return self._closing[-1]
+        return self._closed.wait()
 
     # -- what Twisted calls -----------------------------------------------------------------------
 
@@ -185,9 +185,7 @@ class OutgoingConnection(Protocol):
             why = tls_failure(cause, *self._place)
             self.ready.errback(why)
         self._end(why)
-        closing, self._closing = self._closing, []
-        for each in closing:
-            each.callback(None)
+        self._closed.tell(None)
 
     # -- what it comes to -------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
+from hermes.announcement import Announcement
 from hermes.errors import StorageError
 from hermes.logs import ModuleLogger
 from hermes.storage import DataDirectory, FileLayer, Log
@@ -142,7 +143,7 @@ class DamageCheck:
         self._has_changed = False  # what is damaged, since that was noted
         self._next_suspects = -math.inf
         self._is_running = False
-        self._stopped: list[Deferred[None]] = []
+        self._stopped = Announcement[None]()
         self.rounds = 0
 
     @property
@@ -170,10 +171,9 @@ class DamageCheck:
     def stop(self) -> "Deferred[None]":
         """Fires when the thread has ended with what it was at."""
         self._pace.is_over.set()
-        stopped: Deferred[None] = Deferred()
-        self._stopped.append(stopped)
+        stopped = self._stopped.wait()
         if not self._is_running:
-            self._tell_stopped()
+            self._stopped.tell(None)
         return stopped
 
     def _failed(self, failure: Failure) -> None:
@@ -181,12 +181,7 @@ class DamageCheck:
 
     def _ended(self, _: Any) -> None:
         self._is_running = self._in_round = False
-        self._tell_stopped()
-
-    def _tell_stopped(self) -> None:
-        stopped, self._stopped = self._stopped, []
-        for each in stopped:
-            each.callback(None)
+        self._stopped.tell(None)
 
     @inlineCallbacks
     def _run(self) -> "Any":

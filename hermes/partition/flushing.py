@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.announcement import Announcement
 from hermes.errors import EpochEndedError, LogOfflineError, StorageError
 from hermes.logs import ModuleLogger
 from hermes.metrics import Histogram
@@ -71,7 +72,7 @@ class FlushScheduler:
         self._queue = FlushQueue(_AHEAD * threads.count)
         self._first = FlushQueue(1)
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
-        self._idle: list[Deferred[None]] = []
+        self._idle = Announcement[None]()
         #: Calls what settles the outcomes of one report; see `FairScheduler.together`.
         self.together: Callable[..., None] = lambda settle, *args: settle(*args)
         self.flushes = self.failures = 0
@@ -223,8 +224,7 @@ class FlushScheduler:
         """
         for state in self._states.values():
             self._cancel_timer(state)
-        stopped: Deferred[None] = Deferred()
-        self._idle.append(stopped)
+        stopped = self._idle.wait()
         self._tell_idle()
         return stopped
 
@@ -404,6 +404,4 @@ class FlushScheduler:
 
     def _tell_idle(self) -> None:
         if self._idle and not self._running:
-            idle, self._idle = self._idle, []
-            for stopped in idle:
-                stopped.callback(None)
+            self._idle.tell(None)

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
 
+from hermes.announcement import Announcement
 from hermes.errors import HermesError
 
 #: How long a password that was right isn't checked again.
@@ -85,7 +86,7 @@ class Logins:
         self._key = secrets.token_bytes(32)
         self._revision: object = None
         self._right: OrderedDict[bytes, float] = OrderedDict()  # until when
-        self._under_way: dict[bytes, list[Deferred[bool]]] = {}
+        self._under_way: dict[bytes, Announcement[bool]] = {}
 
     def check(self, address: str, given: PasswordCredentials) -> "Deferred[bool]":
         """Whether a password is right.
@@ -107,26 +108,24 @@ class Logins:
         # Whose failure it would be depends on the address.
         place = key + address.encode(errors="replace")
         others = self._under_way.get(place)
-        waiting: Deferred[bool] = Deferred()
         if others is not None:
-            others.append(waiting)
-            return waiting
+            return others.wait()
         if len(self._under_way) >= _MOST_WAITING:
             raise TooBusyError("too many passwords are being checked")
-        self._under_way[place] = [waiting]
+        known = self._under_way[place] = Announcement()
+        waiting = known.wait()
 
-        def known(found: Any) -> None:
+        def judge(found: Any) -> bool:
             is_right = found is not None
             if is_right and revision == self._read_revision():
                 self._remember(key)
-            for each in self._under_way.pop(place):
-                each.callback(is_right)
+            return is_right
 
-        def failed(failure: Any) -> None:
-            for each in self._under_way.pop(place):
-                each.errback(failure)
+        def tell(result: Any) -> None:
+            del self._under_way[place]
+            known.tell(result)
 
-        self._check(address, *given).addCallbacks(known, failed)
+        self._check(address, *given).addCallback(judge).addBoth(tell)
         return waiting
 
     def _remember(self, key: bytes) -> None:

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from hermes.announcement import Announcement
 from hermes.coordination.embedded.limits import ITEM_BYTES
 from hermes.coordination.embedded.tree_changes import Change, NodeWritten
 from hermes.logs import ModuleLogger
@@ -62,7 +63,7 @@ class CommitQueue:
         self._running = False
         self._writing = 0, 0  # how many will be written then, and the size of that
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
-        self._idle: list[Deferred[None]] = []
+        self._idle = Announcement[None]()
 
     def commit(self, changes: Sequence[Change], zxid: int) -> None:
         """Have the changes of a transaction written, which is stored as a whole or not at all."""
@@ -102,8 +103,7 @@ class CommitQueue:
 
     def idle(self) -> "Deferred[None]":
         """Wait until everything committed is on disk and sent, or the queue is dead."""
-        idle: Deferred[None] = Deferred()
-        self._idle.append(idle)
+        idle = self._idle.wait()
         self._notify_idle()
         return idle
 
@@ -165,9 +165,7 @@ class CommitQueue:
 
     def _notify_idle(self) -> None:
         if not self._running and self._resumption is None:
-            idle, self._idle = self._idle, []
-            for each in idle:
-                each.callback(None)
+            self._idle.tell(None)
 
 
 def _message_bytes(args: tuple[Any, ...]) -> int:
