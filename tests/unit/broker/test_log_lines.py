@@ -37,7 +37,7 @@ def test_every_line_is_explained() -> None:
     explained = re.findall(r"^\| `([^`]+)` \| \w+ \|", document, re.MULTILINE)
     logged = {template for room in BROKER for template in logged_templates(room)}
     coordination = "coordination", "coordination/embedded"
-    kafka = "kafka", "kafka/replicas", "kafka/transactions"
+    kafka = "kafka", *(f"kafka/{each.name}" for each in (ROOT / "hermes" / "kafka").iterdir())
     rooms = ("", *coordination, "registry", "mirror", *kafka, "groups")
     others = [each for room in rooms for each in logged_templates(room)]
     assert logged - set(explained) == set()
