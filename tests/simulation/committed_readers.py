@@ -14,7 +14,7 @@ from requests import Client, LostError, RefusedError, Topic
 
 from hermes.protocol.kafka_errors import Code
 
-__all__ = ["CommittedReader", "group_coordinator", "group_of"]
+__all__ = ["CommittedReader", "committed_offset", "group_coordinator", "group_of"]
 
 #: How often the same is asked in the end.
 _TRIES = 40
@@ -31,6 +31,25 @@ async def group_coordinator(client: Client, chance: Random, group: str) -> int:
     if found is None:
         raise RefusedError(Code.COORDINATOR_NOT_AVAILABLE)
     return found
+
+
+async def committed_offset(
+    client: Client, chance: Random, books: TransactionBooks, transactional_id: str
+) -> int:
+    """Ask which offset a transactional id's group has come to; 0 for none."""
+    group, floor = group_of(transactional_id), books.floor(transactional_id)
+    coordinator = await group_coordinator(client, chance, group)
+    topic = parts("OffsetFetch", 7).OffsetFetchRequestTopic(name=KEPT, partition_indexes=(0,))
+    fields = {"group_id": group, "topics": (topic,), "require_stable": True}
+    answer = await client.ask(coordinator, exchange, "OffsetFetch", 7, fields)
+    if answer.error_code.value:
+        raise RefusedError(Code(answer.error_code.value))
+    (found,) = answer.topics[0].partitions
+    if found.error_code.value:
+        raise RefusedError(Code(found.error_code.value))
+    offset = max(found.committed_offset, 0)
+    books.told(transactional_id, offset, floor)
+    return offset
 
 
 class CommittedReader:
@@ -126,17 +145,5 @@ class CommittedReader:
         self._next[partition] = found.covered
         return found
 
-    async def _read_offset(self, transactional_id: str) -> int:
-        group, floor = group_of(transactional_id), self.books.floor(transactional_id)
-        coordinator = await group_coordinator(self.client, self.chance, group)
-        topic = parts("OffsetFetch", 7).OffsetFetchRequestTopic(name=KEPT, partition_indexes=(0,))
-        fields = {"group_id": group, "topics": (topic,), "require_stable": True}
-        answer = await self.client.ask(coordinator, exchange, "OffsetFetch", 7, fields)
-        if answer.error_code.value:
-            raise RefusedError(Code(answer.error_code.value))
-        (found,) = answer.topics[0].partitions
-        if found.error_code.value:
-            raise RefusedError(Code(found.error_code.value))
-        offset = max(found.committed_offset, 0)
-        self.books.told(transactional_id, offset, floor)
-        return offset
+    def _read_offset(self, transactional_id: str) -> Awaitable[int]:
+        return committed_offset(self.client, self.chance, self.books, transactional_id)

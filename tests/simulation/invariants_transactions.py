@@ -130,7 +130,7 @@ class TransactionBooks:
         what = f"{topic.name}-{partition.number}"
         if stable_end < known_end:
             world.fail(f"{what} is stable up to {stable_end}, and has been up to {known_end}")
-        if covered > stable_end:
+        if begin < covered and covered > stable_end:
             world.fail(f"{what} is shown up to {covered}, and is stable up to {stable_end}")
         self._ends[partition] = max(self._ends[partition], stable_end)
         found: dict[int, bytes] = {}

@@ -26,10 +26,10 @@ from hermes.storage.compaction import _Compaction
 from hermes.storage.log import Log
 from hermes.storage.producer_states import ProducerStates
 
-_Change = Callable[[Any], Any]
+Change = Callable[[Any], Any]
 
 
-def _with(owner: Any, name: str, make: _Change) -> Callable[[], AbstractContextManager[None]]:
+def having(owner: Any, name: str, make: Change) -> Callable[[], AbstractContextManager[None]]:
     """What has something of the product's be what `make` makes of it."""
 
     @contextmanager
@@ -44,7 +44,7 @@ def _with(owner: Any, name: str, make: _Change) -> Callable[[], AbstractContextM
     return changed
 
 
-def _does_nothing(_: Any) -> Any:
+def does_nothing(_: Any) -> Any:
     return lambda *args, **options: None
 
 
@@ -55,7 +55,7 @@ def _later(_: Any) -> Any:
     return never
 
 
-def _gives(value: Any) -> _Change:
+def gives(value: Any) -> Change:
     return lambda _: lambda *args, **options: value
 
 
@@ -130,8 +130,8 @@ def _owns_loosely(release: Any) -> Any:
 @contextmanager
 def _all_free() -> Iterator[None]:
     with (
-        _with(consumer_group, "next_step", _everything_is_free)(),
-        _with(consumer_group.ConsumerGroup, "_release", _owns_loosely)(),
+        having(consumer_group, "next_step", _everything_is_free)(),
+        having(consumer_group.ConsumerGroup, "_release", _owns_loosely)(),
     ):
         yield
 
@@ -181,87 +181,87 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     "no_sync": (
         "what is acknowledged is on the disk: fdatasync comes first",
         10,
-        _with(ProcessFiles, "fdatasync", _does_nothing),
+        having(ProcessFiles, "fdatasync", does_nothing),
     ),
     "no_names": (
         "what is acknowledged is on the disk: so are the names of its files",
         10,
-        _with(ProcessFiles, "fsync_directory", _does_nothing),
+        having(ProcessFiles, "fsync_directory", does_nothing),
     ),
     "told_at_once": (
         "an acknowledgement waits for the flush",
         60,
-        _with(FlushScheduler, "when_committed", _told_at_once),
+        having(FlushScheduler, "when_committed", _told_at_once),
     ),
     "visible_early": (
         "nothing is shown before it is flushed",
         20,
-        _with(log, "flush", _moves_before_the_sync),
+        having(log, "flush", _moves_before_the_sync),
     ),
     "unchecked_sequences": (
         "what a producer repeats is not appended again",
         10,
-        _with(ProducerStates, "check", _only_known_epochs),
+        having(ProducerStates, "check", _only_known_epochs),
     ),
     "forgotten_producers": (
         "a broker that starts again knows what its producers have sent",
         10,
-        _with(ProducerStates, "replace", _does_nothing),
+        having(ProducerStates, "replace", does_nothing),
     ),
     "same_producer_ids": (
         "no producer id is given out twice",
         10,
-        _with(TopicTree, "claim_producer_ids", _same_block),
+        having(TopicTree, "claim_producer_ids", _same_block),
     ),
     "no_awaited": (
         "nothing goes before a batch that was refused and is to come again",
         600,
-        _with(AwaitedBatches, "check", _does_nothing),
+        having(AwaitedBatches, "check", does_nothing),
     ),
     "compacts_too_much": (
         "compaction keeps the last message of each key",
         100,
-        _with(_Compaction, "_stays", _keeps_the_first),
+        having(_Compaction, "_stays", _keeps_the_first),
     ),
     "deletes_too_much": (
         "what was not asked to be deleted stays",
         10,
-        _with(Log, "delete_records", _one_more),
+        having(Log, "delete_records", _one_more),
     ),
     "deletes_nothing": (
         "who missed the deletion of a topic does it when it is back",
         10,
-        _with(ClusterPart, "_delete_here", _later),
+        having(ClusterPart, "_delete_here", _later),
     ),
     "registered_once": (
         "a broker whose session has expired registers again",
         20,
-        _with(BrokerRegistration, "_session_changed", _registered_once),
+        having(BrokerRegistration, "_session_changed", _registered_once),
     ),
     "unwatched": (
         "a broker sees every change of topics",
         10,
-        _with(TopicTree, "read", _no_watch),
+        having(TopicTree, "read", _no_watch),
     ),
     "lost_partitions": (
         "a topic never loses partitions",
         10,
-        _with(TopicTree, "change", _loses_settings),
+        having(TopicTree, "change", _loses_settings),
     ),
     "not_moved": (
         "a coordinator gives up what became another's",
         60,
-        _with(LocalGroups, "_give_up", _not_moved),
+        having(LocalGroups, "_give_up", _not_moved),
     ),
     "no_rejoin": (
         "nobody gets a partition before all have joined again",
         10,
-        _with(Group, "_all_have_joined", _gives(True)),
+        having(Group, "_all_have_joined", gives(True)),
     ),
     "any_generation": (
         "who is of an earlier generation commits nothing",
         1000,
-        _with(Group, "commit", _gives(Code.NONE)),
+        having(Group, "commit", gives(Code.NONE)),
     ),
     "all_free": ("a member gets only what nobody has", 10, _all_free),
 }

@@ -98,7 +98,7 @@ _runs = count()
 #: The modules that add to the tables below when they are imported.
 _MODULES: tuple[str, ...] = (
     *("today", "replica_scene", "copies_scene", "transactions_scene"),
-    *("mutations", "mutations_today"),
+    *("mutations", "mutations_today", "mutations_transactions"),
 )
 
 #: What can be simulated, by name.

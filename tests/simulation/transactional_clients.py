@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from clients import AGAIN, KEPT, KEYS, NOT_THERE, found_topic
-from committed_readers import group_coordinator, group_of
+from committed_readers import committed_offset, group_coordinator, group_of
 from exchanges import exchange
 from invariants_today import Partition, value_of
 from invariants_transactions import Attempt, TransactionBooks
@@ -103,7 +103,7 @@ class _Life:
         await self._initialize()
         while self._left and not self.client.is_over:
             self._left -= 1
-            await self.client.sleep(self.chance.expovariate(self.chance.choice((5.0, 50.0))))
+            await self.client.sleep(self.chance.expovariate(self.chance.choice((5.0, 50.0, 50.0))))
             attempt = self.books.begin(self.id)
             commits = self.chance.random() < 0.7
             try:
@@ -118,6 +118,8 @@ class _Life:
             if self.chance.random() < 0.1 and not self.client.is_over:
                 raise _GivesUpError("it leaves a transaction open")
             await self._end(attempt, commits=commits)
+            if attempt.has_offset and self.chance.random() < 0.5:
+                await self._read_offset()
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -208,6 +210,13 @@ class _Life:
             attempt.is_committed = False  # nothing but this can have committed it
         raise _GivesUpError(f"the end of {attempt} is refused: {code.name}")
 
+    async def _read_offset(self) -> None:
+        """Ask where it has come to, as one that begins anew does."""
+        try:
+            await committed_offset(self.client, self.chance, self.books, self.id)
+        except (LostError, RefusedError):
+            return
+
     # -- what is in it --------------------------------------------------------------------------
 
     async def _fill(self, attempt: Attempt) -> None:
@@ -234,7 +243,7 @@ class _Life:
         if not self._versions.grows:
             await self._add_partition(topic, number)
         for _ in range(self.chance.choice((1, 1, 2))):
-            slowly = self.chance.choice((*[0.01] * 6, 0.3, 2.0))
+            slowly = self.chance.choice((*[0.01] * 10, 0.3, 2.0))
             await self.client.sleep(slowly * self.chance.random())
             await self._produce(attempt, topic, number)
 

@@ -34,7 +34,7 @@ class Transactions(Copies):
         super().begin()
         self.world.at(1_500_000, run, self._reader.client, self._reader.work)
         for transactional_id in self._ids:
-            for number in range(self._chance.choice((1, 1, 2))):
+            for number in range(self._chance.choice((1, 2, 2))):
                 self._begin_producer(transactional_id, f"{transactional_id}-{number}")
 
     def _begin_producer(self, transactional_id: str, name: str) -> None:

@@ -1,0 +1,192 @@
+"""Rules of transactions, each with what breaks it, and within how many seeds that is found.
+
+As in `mutations_today`, for the scene `transactions`.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from mutations_today import does_nothing, gives, having
+from schedule import MUTATIONS, Mutation
+
+from hermes.groups import coordinator as groups
+from hermes.groups.coordinator import GroupCoordinator
+from hermes.kafka.transactions.coordinator import Entry, TransactionCoordinator
+from hermes.kafka.transactions.ending import Ending
+from hermes.kafka.transactions.transactions import Transactions
+from hermes.protocol.kafka_errors import Code
+from hermes.storage import transactions
+from hermes.storage.log_state import LogState
+from hermes.storage.log_transactions import LogTransactions
+from hermes.transactions import deciding
+from hermes.transactions.state import State
+
+
+def _stable_as_committed(_: Any) -> Any:
+    return lambda self, mark, earliest: mark
+
+
+def _all_written(_: Any) -> Any:
+    async def write(self: Any, marker: Any, version: int, places: Any) -> Any:
+        return set(places)
+
+    return write
+
+
+def _of_any_epoch(decide: Any) -> Any:
+    """Take every producer for the one that has the last epoch."""
+
+    def decided(known: Any, producer: Any, *more: Any, **options: Any) -> Any:
+        if known is not None:
+            producer = producer._replace(epoch=known.epoch)
+        return decide(known, producer, *more, **options)
+
+    return decided
+
+
+def _left_open(initialized: Any) -> Any:
+    def begin(known: Any, *more: Any) -> Any:
+        if known is not None and known.state is State.ONGOING:
+            known = known._replace(state=State.COMPLETE_ABORT, places=frozenset())
+        return initialized(known, *more)
+
+    return begin
+
+
+def _with_the_epoch_kept(initialized: Any) -> Any:
+    def begin(known: Any, *more: Any) -> Any:
+        made = initialized(known, *more)
+        is_new = known is None or made.state is not State.EMPTY
+        return made if is_new else made._replace(epoch=known.epoch)
+
+    return begin
+
+
+def _all_in(_: Any) -> Any:
+    async def join(self: Any, name: str, producer: Any, places: Any, *, adds: bool) -> Any:
+        return dict.fromkeys(places, Code.NONE)
+
+    return join
+
+
+def _new_ends_only(load: Any) -> Any:
+    async def loading(self: Any, *part: Any) -> None:
+        self._end = does_nothing(None)
+        try:
+            await load(self, *part)
+        finally:
+            del self._end
+
+    return loading
+
+
+def _always_commits(end: Any) -> Any:
+    async def ending(self: Any, name: str, producer_id: int, *, commits: bool) -> Any:
+        return await end(self, name, producer_id, commits=True)
+
+    return ending
+
+
+def _forgets_offsets(_: Any) -> Any:
+    async def ending(self: Any, name: str, producer_id: int, *, commits: bool) -> Any:
+        return Code.NONE
+
+    return ending
+
+
+def _nothing_is_open(replace: Any) -> Any:
+    return lambda self, begun, ended: replace(self, {}, ())
+
+
+_TRANSACTIONS: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] = {
+    "stable_past_open": (
+        "nothing is stable from the first transaction on that is open",
+        5,
+        having(LogState, "stable_end", _stable_as_committed),
+    ),
+    "aborted_untold": (
+        "who reads what was committed is told what was aborted",
+        5,
+        having(LogTransactions, "aborted_in", gives([])),
+    ),
+    "open_forgotten": (
+        "a broker that starts again knows which transactions are open",
+        5,
+        having(transactions.Transactions, "replace", _nothing_is_open),
+    ),
+    "no_markers": (
+        "a decided transaction ends once its markers are written everywhere",
+        5,
+        having(Ending, "_write", _all_written),
+    ),
+    "not_taken_over": (
+        "a new coordinator ends what earlier ones have decided",
+        5,
+        having(TransactionCoordinator, "_load", _new_ends_only),
+    ),
+    "at_once": (
+        "one change of an id at a time",
+        5,
+        having(
+            Entry, "is_changing", lambda _: property(lambda self: False, lambda self, value: None)
+        ),
+    ),
+    "any_epoch_joins": (
+        "a fenced producer adds nothing to a transaction",
+        5,
+        having(deciding, "_open_to", _of_any_epoch),
+    ),
+    "any_epoch_ends": (
+        "a fenced producer ends nothing",
+        5,
+        having(deciding, "ended", _of_any_epoch),
+    ),
+    "epoch_kept": (
+        "a producer that begins fences those before it",
+        5,
+        having(deciding, "initialized", _with_the_epoch_kept),
+    ),
+    "left_open": (
+        "what a producer leaves open is aborted when its successor begins",
+        5,
+        having(deciding, "initialized", _left_open),
+    ),
+    "never_late": (
+        "what nobody ends is aborted once its time is up",
+        20,
+        having(deciding, "is_late", gives(False)),
+    ),
+    "all_in": (
+        "a batch is appended once its partition is part of its producer's transaction",
+        5,
+        having(Transactions, "join", _all_in),
+    ),
+    "offsets_at_once": (
+        "a transaction's offsets aren't a group's before it is committed",
+        5,
+        having(groups, "pending_place", lambda _: lambda producer_id, place: place),
+    ),
+    "offsets_forgotten": (
+        "a transaction's offsets are a group's once it is committed",
+        5,
+        having(GroupCoordinator, "end_transaction", _forgets_offsets),
+    ),
+    "offsets_of_aborted": (
+        "the offsets of an aborted transaction are forgotten",
+        5,
+        having(GroupCoordinator, "end_transaction", _always_commits),
+    ),
+    "unstable_offsets": (
+        "who wants stable offsets hears which ones are about to be replaced",
+        5,
+        having(GroupCoordinator, "unstable", gives(())),
+    ),
+}
+
+MUTATIONS.update(
+    {
+        name: Mutation(rule, "transactions", seeds, make)
+        for name, (rule, seeds, make) in _TRANSACTIONS.items()
+    }
+)
