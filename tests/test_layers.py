@@ -63,8 +63,8 @@ ROOMS = {
     "server storage transactions v0_7",
     "client": "backoff config coordination errors extras forks interfaces keywords metrics plugins "
     "protocol quoting rate_limit security transactions",
-    "audit": "client coordination errors interfaces keywords metrics plugins protocol quoting "
-    "security web",
+    "audit": "client config coordination errors interfaces keywords metrics plugins protocol "
+    "quoting security web",
     "aio": "client coordination errors forks keywords listening protocol security",
     "spark": "audit avro client config coordination errors extras interfaces metrics plugins "
     "protocol quoting regex schemas security",

@@ -59,8 +59,6 @@ from hermes.quoting import quoted
 
 _WHY: Final[dict[str, Literal["lost", "damaged", "cut"]]] = {"damaged": "damaged", "cut": "cut"}
 
-#: Where events go.
-AUDIT_TOPIC: Final = "hermes-audit"
 
 _VERSION: Final = 1
 _MAX_INT64: Final = (1 << 63) - 1

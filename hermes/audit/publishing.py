@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from hermes.audit.events import AUDIT_TOPIC, Body, Event, encode_event
+from hermes.audit.events import Body, Event, encode_event
 from hermes.client import Producer, ProducerConfig
+from hermes.config import AUDIT_TOPIC
 from hermes.errors import HermesError
 
 _log = logging.getLogger(__name__)

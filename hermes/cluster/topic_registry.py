@@ -34,7 +34,9 @@ from hermes.protocol import check_kafka_topic_name, check_new_topic_name, check_
 from hermes.quoting import printable, quoted
 from hermes.server.settings import Settings
 from hermes.storage import DataDirectory, Log
+from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_format import KAFKA
+from hermes.storage.log_format import LogFormat
 
 #: How much of the names of created topics a line shows, in characters.
 _NAMES_LENGTH = 200
@@ -184,7 +186,7 @@ class TopicRegistry:
         return log
 
     def for_produce(self, topic: str, partition: int) -> Log:
-        """Find or create a partition's log; -1 is one at random.
+        """Find or create a partition's log; -1 is one at random. A new topic is of 0.7's format.
 
         Raises:
             InvalidTopicError: the name is not allowed, or can't be stored.
@@ -201,7 +203,19 @@ class TopicRegistry:
         log = self._directory.get(topic, partition)
         if log is not None and topic not in self._deleting:
             return log
-        return self._create(topic, partition)
+        return self._create(topic, partition, None if topic in self._counts else KAFKA_0_7)
+
+    def is_declared(self, topic: str) -> bool:
+        """Whether broker.yaml names a topic, or it was created by request."""
+        return topic in self._config.topics or topic in self._config.altered
+
+    def check_creatable(self, topic: str) -> None:
+        """Raise UnknownTopicError for a topic that may not be created by producing to it."""
+        if not (self._config.auto_create_topics or self.is_declared(topic)):
+            raise UnknownTopicError(
+                f"topic {quoted(topic)} does not exist and auto_create_topics is off; "
+                "list it under `topics` in broker.yaml"
+            )
 
     def check_new(self, topic: str, partitions: int) -> None:
         """Refuse a topic that can't be created with this many partitions.
@@ -325,12 +339,15 @@ class TopicRegistry:
                     return self._deleting[topic].wait()
         return None
 
-    def _create(self, topic: str, partition: int) -> Log:
-        """Create a partition, and announce the topic if it is new."""
+    def _create(self, topic: str, partition: int, log_format: LogFormat | None = None) -> Log:
+        """Create a partition, and announce the topic if it is new.
+
+        `log_format`: of a new topic; what its settings say unless given.
+        """
         # One of Kafka's format has all its partitions from the start: who numbers them through over
         # a cluster goes by those that there are.
         new = topic not in self._counts
-        log = self._make(topic, partition)
+        log = self._make(topic, partition, log_format)
         try:
             if new and log.counts_messages:
                 for number in range(self._counts[topic]):
@@ -375,7 +392,7 @@ class TopicRegistry:
                 del self._counts[topic], self._written[topic]
         self._tell(topic)  # it may have been the only copy: nobody is to say that it is here
 
-    def _make(self, topic: str, partition: int) -> Log:
+    def _make(self, topic: str, partition: int, log_format: LogFormat | None = None) -> Log:
         self._check_free(topic)
         check_topic_name(topic, self._config.max_topic_name_length)
         self._check_here(topic, partition)
@@ -385,16 +402,11 @@ class TopicRegistry:
                 f"partition {partition} of topic {quoted(topic)} is another broker's"
             )
         new = topic not in self._counts
-        config = self._config
-        is_declared = topic in config.topics or topic in config.altered
-        if new and not (is_declared or config.auto_create_topics):
-            raise UnknownTopicError(
-                f"topic {quoted(topic)} does not exist and auto_create_topics is off; "
-                "list it under `topics` in broker.yaml"
-            )
+        if new:
+            self.check_creatable(topic)
         self._check_room(topic, new)
         self._check_name(topic, self.partition_count(topic))
-        log = self._directory.create(topic, partition)
+        log = self._directory.create(topic, partition, log_format)
         self._note(topic, partition)
         return log
 

@@ -24,8 +24,7 @@ from hermes.config import (
     parse_topic_settings,
     reloaded,
 )
-from hermes.config.kinds import FORMAT_KAFKA
-from hermes.config.topic import TOPIC_SETTINGS, check_format, check_untrimmed
+from hermes.config.topic import TOPIC_SETTINGS, UNSET, check_format, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
@@ -75,10 +74,12 @@ class SettingChanges:
         return self._made(check, self._create, topic, texts, client)
 
     async def _create(self, topic: str, texts: Mapping[str, str], client: Client) -> None:
-        entry = parse_topic_settings(texts)
         before, entries = self._settings.config, self._settings.entries
-        config = self._with_entry(topic, entry)
+        config = self._with_entry(topic, parse_topic_settings(texts))
         self._topics.check_new(topic, config.topic(topic).partitions)
+        # Whatever new topics get later, this one has its format also before it has any file.
+        texts = {_FORMAT: f"'{config.topic(topic).format}'", **texts}
+        config = self._with_entry(topic, parse_topic_settings(texts))
         await self._use_entries({**entries, topic: texts}, [topic], config)
         try:
             self._topics.create(topic)
@@ -127,7 +128,8 @@ class SettingChanges:
         _check_length(texts)
         entry = parse_topic_settings(texts)
         config = self._with_entry(topic, entry)
-        self._topics.check_format(topic, config.topic(topic).format)
+        if entry.format is not UNSET:
+            self._topics.check_format(topic, entry.format)
         count = config.topic(topic).partitions
         is_counted = _PARTITIONS in given or _PARTITIONS in (request.reset or ())
         self._topics.check_existing(topic, count, is_wanted=is_counted)
@@ -182,8 +184,10 @@ class SettingChanges:
             return config.with_altered(altered)
         check_untrimmed(topic, entry)
         changed = config.with_altered({**altered, topic: entry})
-        if self._topics.format(topic) != FORMAT_KAFKA:  # what exists may be without an entry
-            check_format(entry, changed.topic(topic))
+        settings = changed.topic(topic)
+        if self._topics.exists(topic):  # it has its format, perhaps without an entry
+            settings = replace(settings, format=self._topics.format(topic))
+        check_format(entry, settings)
         try:
             retention_policy(changed, topic, self._settings.policy_makers)
         except ConfigError as error:

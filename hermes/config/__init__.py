@@ -23,10 +23,11 @@ from hermes.config.mirror import (
 from hermes.config.origins import OriginatedSetting, settings_in_force
 from hermes.config.properties import ImportedProperties, import_properties
 from hermes.config.reloading import SettingChange, changes_between, reloaded
-from hermes.config.topic import SCHEMAS_TOPIC, TopicConfig, TopicSettings
+from hermes.config.topic import AUDIT_TOPIC, SCHEMAS_TOPIC, TopicConfig, TopicSettings
 from hermes.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
+    "AUDIT_TOPIC",
     "MIRROR_SETTINGS",
     "SCHEMAS_TOPIC",
     "BrokerConfig",

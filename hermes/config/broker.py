@@ -28,6 +28,7 @@ from hermes.config.topic import (
     DEFAULT_OF,
     MAX_BATCH_BYTES,
     MIN_INSYNC,
+    OWN_TOPICS,
     SCHEMAS_TOPIC,
     TOPIC_ONLY,
     TOPIC_SETTINGS,
@@ -358,6 +359,18 @@ class BrokerConfig:
         ),
     ] = 1000
 
+    format: Annotated[
+        str,
+        Setting(
+            kinds.LOG_FORMAT,
+            "The format of new topics, unless set under `topics` or as one is created: Kafka 0.7's "
+            "messages, or Kafka 4's record batches. A topic that a client of Kafka is first to "
+            "name is `kafka`, one that a client of Kafka 0.7 produces to first is `0.7`. Those "
+            "that exist keep theirs. The same on all brokers of a cluster.",
+            _TOPICS,
+            is_live=True,
+        ),
+    ] = kinds.FORMAT_0_7
     num_partitions: Annotated[
         int,
         Setting(
@@ -1001,9 +1014,10 @@ class BrokerConfig:
             found = self._topic_settings[name] = self._composed(name)
         return found
 
-    def _composed(self, topic: str) -> TopicSettings:
+    def _composed(self, topic: str, **defaults: Any) -> TopicSettings:
         given = [each[topic].given() for each in (self.topics, self.altered) if topic in each]
-        return replace(self._topic_defaults, **{key: each[key] for each in given for key in each})
+        values = {key: each[key] for each in (defaults, *given) for key in each}
+        return replace(self._topic_defaults, **values)
 
     def with_altered(self, altered: "Mapping[str, TopicConfig]") -> "BrokerConfig":
         return replace(self, altered=altered)
@@ -1023,7 +1037,8 @@ class BrokerConfig:
     @cached_property
     def _topic_settings(self) -> dict[str, TopicSettings]:
         """Only of topics that were asked for: there may be ten thousand."""
-        return {SCHEMAS_TOPIC: untrimmed(self._composed(SCHEMAS_TOPIC))}
+        own = {each: self._composed(each, format=kinds.FORMAT_0_7) for each in OWN_TOPICS}
+        return {**own, SCHEMAS_TOPIC: untrimmed(own[SCHEMAS_TOPIC])}
 
 
 BROKER_SETTINGS: Final[Mapping[str, Setting]] = table_of(BrokerConfig)

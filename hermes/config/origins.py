@@ -12,13 +12,14 @@ FILE: Final = "broker.yaml"
 TOPIC_ENTRY: Final = "broker.yaml, topics"
 ALTERED: Final = "altered"
 ALWAYS: Final = "always"
+CREATION: Final = "creation"
 
 
 class OriginatedSetting(NamedTuple):
     """A setting in force.
 
-    `origin`: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, or `ALWAYS`
-    where nothing else is possible.
+    `origin`: `DEFAULT`, `FILE`, `TOPIC_ENTRY` (its topic's own, there), `ALTERED`, `ALWAYS` where
+    nothing else is possible, or `CREATION` of the format that a topic has kept.
     """
 
     name: str
@@ -27,8 +28,13 @@ class OriginatedSetting(NamedTuple):
     is_live: bool
 
 
-def settings_in_force(config: BrokerConfig, topic: str = "") -> Iterator[OriginatedSetting]:
-    """The settings of the broker, or of a topic if one is given, in the reference's order."""
+def settings_in_force(
+    config: BrokerConfig, topic: str = "", log_format: str = ""
+) -> Iterator[OriginatedSetting]:
+    """The settings of the broker, or of a topic if one is given, in the reference's order.
+
+    `log_format`: the one that the topic has.
+    """
     if not topic:
         for name, setting in BROKER_SETTINGS.items():
             value = getattr(config, setting.attribute)
@@ -38,7 +44,10 @@ def settings_in_force(config: BrokerConfig, topic: str = "") -> Iterator[Origina
     settings = config.topic(topic)
     for name, setting in TOPIC_SETTINGS.items():
         shown = setting.kind.show(getattr(settings, setting.attribute))
-        yield OriginatedSetting(name, shown, _topic_origin(config, topic, setting), True)
+        origin = _topic_origin(config, topic, setting)
+        if name == "format" and log_format not in ("", settings.format):
+            shown, origin = setting.kind.show(log_format), CREATION
+        yield OriginatedSetting(name, shown, origin, True)
 
 
 def _topic_origin(config: BrokerConfig, topic: str, setting: Setting) -> str:

@@ -11,24 +11,28 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m hermes.config > docs/configuration.md`; change hermes/config instead. -->
 
-A broker reads one YAML file: `twistd -n hermes --config broker.yaml`. Two settings are required:
+A broker reads one YAML file: `twistd -n hermes --config broker.yaml`. Two settings are required;
+a third is worth a thought:
 
 ```yaml
 broker_id: 0
 log_dir: /var/lib/hermes
+format: kafka
 ```
 
-Topics need no settings, but **a topic keeps the format that it is created with**. One that a Kafka
-client touches first is `kafka`; one that `hermes produce`, `hermes topics create` or Hermes'
-library creates is what `format` says, which is `0.7` unless it is given: here, or by
-`hermes topics create --set format=kafka`. `hermes topics list` shows it.
+Topics need no settings, but **a topic keeps the format that it is created with**:
 
-```yaml
-broker_id: 0
-log_dir: /var/lib/hermes
-topics:
-  orders: {format: kafka}
-```
+| what names a topic first | its format |
+|---|---|
+| a client of Kafka | `kafka` |
+| `hermes produce`, `hermes topics create`, Hermes' library | what `format` says |
+| a client of Kafka 0.7, or Hermes' library with `acks: none` | `0.7` |
+
+`format` is `0.7` unless it is given: as above for all new topics, by
+`topics: {orders: {format: kafka}}` or `hermes topics create --set format=kafka` for one. Who speaks
+0.7 only is refused by a topic that is declared to be `kafka`. `hermes topics list` shows each
+topic's. The topics
+`hermes-audit` and `hermes-schemas`, which only Hermes itself uses, are `0.7` in any case.
 
 [examples/broker.yaml](../examples/broker.yaml) is a longer example. The file is checked before
 anything starts: an unknown key, a wrong type or a bad unit is reported in one line on stderr, which

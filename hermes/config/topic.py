@@ -201,6 +201,12 @@ COMPACT: Final = "compact"
 #: The topic with the events of the schema registry.
 SCHEMAS_TOPIC: Final = "hermes-schemas"
 
+#: The topic with what the parts of a pipeline report for the audit.
+AUDIT_TOPIC: Final = "hermes-audit"
+
+#: What reads and writes these takes messages of 0.7.
+OWN_TOPICS: Final = (SCHEMAS_TOPIC, AUDIT_TOPIC)
+
 
 def untrimmed(settings: TopicSettings) -> TopicSettings:
     """The same settings, but nothing is ever deleted."""
@@ -259,7 +265,6 @@ MAX_BATCH_BYTES: Final = 1_048_588
 
 # By attribute, where the broker has no such setting: what applies unless the topic's is given.
 TOPIC_ONLY: Final[Mapping[str, Any]] = {
-    "format": kinds.FORMAT_0_7,
     "cleanup_policy": DELETE,
     "tombstone_retention_ms": 24 * 60 * 60 * 1000,
     "message_timestamp_type": CREATE_TIME,

@@ -26,8 +26,8 @@ class SettingDescription(NamedTuple):
 
     Attributes:
         origin: where the value comes from: "default", "broker.yaml", "broker.yaml, topics" (of a
-            topic: from its own entry), "altered" (by `hermes topics`), "always" (nothing else is
-            possible); perhaps others later.
+            topic: from its own entry), "altered" (by `hermes topics`), "creation" (a format that it
+            has kept), "always" (nothing else is possible); perhaps others later.
         is_live: whether it can be changed while the broker runs.
     """
 

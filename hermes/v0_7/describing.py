@@ -80,7 +80,8 @@ class Descriptions:
         topic = request.topic
         if topic and not self._topics.exists(topic):
             return encode_refusal(ErrorCode.UNKNOWN_TOPIC)
-        described = settings_in_force(self._shared.config, topic)
+        log_format = self._topics.format(topic) if topic else ""
+        described = settings_in_force(self._shared.config, topic, log_format)
         return encode_settings_response([SettingDescription(*each) for each in described])
 
     def log_lines(self, request: RecentLogLinesRequest) -> Outcome:

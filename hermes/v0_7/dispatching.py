@@ -111,15 +111,15 @@ class Broker:
         self.large_responses = shared.large_responses
         self._coordination_address = coordination_address
         self._tell_brokers = tell_brokers
-        self.produces = Produces(shared)
-        self.record_produces = RecordProduces(shared)
+        self.produces = Produces(shared, cluster)
+        self.record_produces = RecordProduces(shared, cluster)
         self._settings_changed()
         shared.settings.on_change(self._settings_changed)
         self.fetches = Fetches(shared)
         self.waiting = shared.waiting
         self._descriptions = Descriptions(shared, cluster.topics)
         lookups = Lookups(shared)
-        self.mirroring = Mirroring(shared, self.produces, cluster.cluster_id)
+        self.mirroring = Mirroring(shared, self.produces, self.record_produces, cluster.cluster_id)
         produces, changes = self.produces, TopicRequests(cluster)
         polls = LongPolls(shared, self.fetches)
         # What may have to say who asks.

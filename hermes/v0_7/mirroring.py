@@ -47,7 +47,7 @@ from hermes.server.outcomes import DeferredResponse, Outcome, cancellable, then
 from hermes.storage import Log, SourceRange
 from hermes.v0_7.acknowledging import MIRRORED, AppendedEntry
 from hermes.v0_7.producing import Produces, is_known
-from hermes.v0_7.record_produces import BatchCheck, BatchChecker
+from hermes.v0_7.record_produces import BatchCheck, RecordProduces
 from hermes.v0_7.set_checker import CheckResult, size_of
 
 #: How many partitions one response tells the positions of: each may have to be flushed first.
@@ -71,10 +71,16 @@ _Refused = Mapping[Log, StorageError]
 class Mirroring:
     """Lives in the reactor's thread; `cluster_id` gives a UUID, empty while it isn't known."""
 
-    def __init__(self, shared: Shared, produces: Produces, cluster_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        produces: Produces,
+        record_produces: RecordProduces,
+        cluster_id: Callable[[], str],
+    ) -> None:
         self._shared = shared
         self._produces = produces
-        self._batch_checker = BatchChecker(shared.settings, shared.in_thread)
+        self._record_produces = record_produces
         self._topics = shared.topics
         self._scheduler = shared.scheduler
         self._beginning = DeferredSemaphore(CONCURRENT_BEGINS)
@@ -171,18 +177,21 @@ class Mirroring:
                 both = iter(found), iter(found_batches)
                 return [next(both[has]) for has in of_batches]
 
-            return then(self._batch_checker.check(batches), join)
+            return then(self._record_produces.checker.check(batches), join)
 
         checks = self._produces.checker.check(plain)
         return then(checks, check_batches) if batches else checks
 
     def _partition(self, wanted: MirroredSet, client: Client) -> Partition:
-        """Find or create a set's partition; raises as `Produces.partition_for`."""
+        """Find or create a set's partition; raises as `Produces.partition_for`.
+
+        Mirrors make topics of Kafka's format by request; others are 0.7's, as in the source.
+        """
         # Never one at random, which isn't the same when the set is sent again.
         number = -2 if wanted.partition == -1 else wanted.partition
-        return self._produces.partition_for(
-            wanted.topic, number, client, takes_records=_holds_records(wanted)
-        )
+        if _holds_records(wanted):
+            return self._record_produces.partition(wanted.topic, number)
+        return self._produces.partition_for(wanted.topic, number, client)
 
     def _find(self, client: Client, wanted: MirroredSet) -> Log | None:
         try:

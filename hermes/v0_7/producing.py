@@ -16,14 +16,10 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
+from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import wrong_format
-from hermes.errors import (
-    HermesError,
-    MessageTooLargeError,
-    NotAuthorizedError,
-    StorageError,
-)
+from hermes.errors import HermesError, MessageTooLargeError, NotAuthorizedError, StorageError
 from hermes.partition.partition import Partition
 from hermes.protocol import (
     AcknowledgedProduceRequest,
@@ -52,6 +48,7 @@ from hermes.v0_7.acknowledging import (
     respond_when_flushed,
     respond_when_written,
 )
+from hermes.v0_7.new_topics import NewTopics
 from hermes.v0_7.refused_produces import RefusedProduces
 from hermes.v0_7.set_checker import CheckResult, SetChecker, size_of
 
@@ -77,8 +74,11 @@ _Result = TypeVar("_Result")
 
 
 class Produces:
-    def __init__(self, shared: Shared) -> None:
+    holds_records = False  #: Whether what is sent are record batches.
+
+    def __init__(self, shared: Shared, cluster: Cluster) -> None:
         self._shared = shared
+        self._new = NewTopics(shared, cluster)
         self._partitions = shared.partitions
         self._find = shared.partitions.get
         self._topics = shared.topics
@@ -197,7 +197,7 @@ class Produces:
         if not is_known(request.acks):
             return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
         deleted = self._topics.deletion(produce.topic for produce in request.produces)
-        append_entry = partial(self._append_entry, client, request.acks == _UNTIL_FLUSHED)
+        append_entry = partial(self._append_entry, client, request.acks)
         append = partial(self._judge_and_append, request.produces, append_entry, client)
         appended = append() if deleted is None else self.after_deletion(deleted, append)
         response: bytes | Deferred[bytes] = then(
@@ -228,13 +228,13 @@ class Produces:
         return deleted.addCallback(ended)
 
     def _append_entry(
-        self, client: Client, needs_all: bool, pair: tuple[ProduceRequest, CheckResult]
+        self, client: Client, acks: int, pair: tuple[ProduceRequest, CheckResult]
     ) -> AppendedEntry[ProducedEntry]:
         produce, check = pair
         try:
             if isinstance(check, HermesError):
                 raise check
-            log, offset = self._append(produce, check, client, needs_all)
+            log, offset = self._append(produce, check, client, acks)
         except HermesError as error:
             return self._refused_entry(produce.topic, produce.partition, error, client)
         return AppendedEntry.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
@@ -299,8 +299,7 @@ class Produces:
             deleted = self._topics.deletion(topics) if may_wait else None
             del topics  # what is waited for below may take long
             if deleted is None:
-                needs_all = request.acks == _UNTIL_FLUSHED
-                append_entry = partial(self._append_entry, client, needs_all)
+                append_entry = partial(self._append_entry, client, request.acks)
                 appended = await self._append_slices(
                     request,
                     lambda produces: self._judge_and_append(produces, append_entry, client),
@@ -358,9 +357,15 @@ class Produces:
         def append_permitted(errors: Sequence[NotAuthorizedError | None]) -> Any:
             return self._check_and_append(produces, append, errors)
 
-        if not self._refusals.is_on:
-            return self._check_and_append(produces, append)
-        return then(self.judge([each.topic for each in produces], client), append_permitted)
+        return then(self._refused([each.topic for each in produces], client), append_permitted)
+
+    def _refused(self, topics: Sequence[str], client: Client) -> Any:
+        """As `judge`, but empty where nothing is refused; topics are created if need be."""
+        refused = self.judge(topics, client) if self._refusals.is_on else ()
+        if not any(map(self._new.is_missing, topics)):
+            return refused
+        create = partial(self._new.create, topics, client, for_records=self.holds_records)
+        return then(refused, lambda errors: Deferred.fromCoroutine(create(errors)))
 
     # -- sets -----------------------------------------------------------------------------------
 
@@ -397,9 +402,10 @@ class Produces:
         return results
 
     def _append(
-        self, produce: ProduceRequest, check: CheckResult, client: Client, needs_all: bool = False
+        self, produce: ProduceRequest, check: CheckResult, client: Client, acks: int | None = None
     ) -> tuple[Log, int]:
-        partition = self.partition_for(produce.topic, produce.partition, client)
+        is_told = acks is not None
+        partition = self.partition_for(produce.topic, produce.partition, client, is_told=is_told)
         if not isinstance(check, SetCheck):
             raise check
         if not check.valid_bytes:
@@ -408,23 +414,20 @@ class Produces:
         return partition.log, partition.append((valid,), check.valid_bytes, check.message_count)
 
     def partition_for(
-        self, topic: str, number: int, client: Client, *, takes_records: bool = False
+        self, topic: str, number: int, client: Client, *, is_told: bool = False
     ) -> Partition:
-        """Find or create a partition; see `TopicRegistry.for_produce`.
+        """Find or create a partition that takes messages of 0.7; see `TopicRegistry.for_produce`.
 
         Raises:
             NotAuthorizedError: the client may not create the topic.
-            WrongFormatError: its log doesn't take what is to be appended: messages of 0.7, or
-                with `takes_records` record batches.
+            WrongFormatError: the topic holds record batches, or would; see `NewTopics`.
         """
         is_new = not self._topics.exists(topic)
-        if is_new and self._refusals.is_on:
-            error = self._refusals.create_error(client, topic)
-            if error is not None:
-                raise error
+        if is_new:
+            self._new.check(topic, client, is_told=is_told)
         log = self._topics.for_produce(topic, number)
-        if log.counts_messages is not takes_records:
-            raise wrong_format(topic, holds_records=log.counts_messages)
+        if log.counts_messages:
+            raise wrong_format(topic)
         if is_new:
             self._log.info(
                 "created",

@@ -10,10 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
-from hermes.errors import HermesError, InvalidBatchError, InvalidRecordError, InvalidTopicError
-from hermes.partition.partition import batch_rules
-from hermes.protocol import RANDOM_PARTITION, ProduceRequest, core
+from hermes.cluster.topic_registry import wrong_format
+from hermes.config.kinds import FORMAT_KAFKA
+from hermes.errors import (
+    HermesError,
+    InvalidBatchError,
+    InvalidRecordError,
+    InvalidTopicError,
+)
+from hermes.partition.partition import Partition, batch_rules
+from hermes.protocol import RANDOM_PARTITION, Acks, ProduceRequest, core
 from hermes.protocol.record_batches import BatchHeader, BatchRules, check_batches, expands
 from hermes.server.clients import Client
 from hermes.storage import Log
@@ -66,21 +74,36 @@ class BatchChecker(SetChecker):
 
 
 class RecordProduces(Produces):
-    def __init__(self, shared: Shared) -> None:
-        super().__init__(shared)
+    holds_records = True
+
+    def __init__(self, shared: Shared, cluster: Cluster) -> None:
+        super().__init__(shared, cluster)
+        self._in_cluster = cluster.topics
         self.checker = BatchChecker(shared.settings, shared.in_thread)
 
+    def partition(self, topic: str, number: int) -> Partition:
+        """Find a partition of record batches; raises WrongFormatError where there are none."""
+        if self._topics.exists(topic):
+            log = self._topics.for_produce(topic, number)
+            if log.counts_messages:
+                return self._partitions.of(log)
+            raise wrong_format(topic, holds_records=False)
+        found = self._in_cluster.get(topic)
+        if found is not None and found.format != FORMAT_KAFKA:
+            raise wrong_format(topic, holds_records=False)
+        return self._in_cluster.partition(topic, number)
+
     def _append(
-        self, produce: ProduceRequest, check: Any, client: Client, needs_all: bool = False
+        self, produce: ProduceRequest, check: Any, client: Client, acks: int | None = None
     ) -> tuple[Log, int]:
         topic, number = produce.topic, produce.partition
         if number == RANDOM_PARTITION:
             led = self._partitions.led(self._topics.partitions(topic))
             number = random.choice(led).partition if led else number
-        partition = self.partition_for(topic, number, client, takes_records=True)
+        partition = self.partition(topic, number)
         if not isinstance(check, BatchCheck):
             raise check
-        if needs_all and partition.leadership is not None:
+        if acks == Acks.FLUSHED and partition.leadership is not None:
             partition.leadership.check_enough()
         done = partition.append_batches(check.headers, produce.message_set, check.rules)
         return partition.log, done.base_offset

@@ -52,7 +52,7 @@ def test_made_up_events_and_a_console_to_look_at_them(tmp_path: Path) -> None:
         assert process.wait(120) == 0
     text = "".join(told)
     assert "50000 messages came back, byte for byte" in text
-    assert "00000000000000000000.kafka" in text
+    assert "00000000000000000000.log" in text
     assert "marked as clean" in text
     assert list(temporary.iterdir()) == []
 

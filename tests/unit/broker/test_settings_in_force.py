@@ -17,6 +17,7 @@ from hermes.testing import _ReactorThread
 
 #: What parts of the broker ask for each time when they need it.
 ASKED = {
+    "format",
     "socket_send_buffer",
     "socket_receive_buffer",
     "max_expanded_bytes",

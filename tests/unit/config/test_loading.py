@@ -87,6 +87,7 @@ fetch_session_memory: 64MiB
 max_topics: 500
 max_partitions: 5000
 max_open_segments: 12
+format: kafka
 num_partitions: 4
 auto_create_topics: false
 max_topic_name_length: 100
@@ -209,6 +210,7 @@ ready_file: /run/hermes.ready
         max_topics=500,
         max_partitions=5000,
         max_open_segments=12,
+        format="kafka",
         num_partitions=4,
         auto_create_topics=False,
         max_topic_name_length=100,

@@ -48,6 +48,7 @@ OTHERS: dict[str, Any] = {
     "max_topics": 70,
     "max_partitions": 700,
     "max_open_segments": 77,
+    "format": "kafka",
     "num_partitions": 3,
     "auto_create_topics": False,
     "default_replication_factor": 3,

@@ -182,6 +182,8 @@ def copied_batch(
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[BrokerBench]:
     bench = BrokerBench(tmp_path / "logs", topics={"records": {"format": "kafka"}})
+    bench.shared.topics.create("records")
+    bench.shared.topics.create("clicks")
     yield bench
     bench.close()
 

@@ -1,0 +1,95 @@
+"""Which format a topic gets that is produced to first, and its creation in the cluster.
+
+Topics that hold records are the cluster's: they are created there before anything is appended. What
+holds messages of 0.7 is each broker's own, and made by the first append.
+"""
+
+from collections.abc import Sequence
+
+from hermes.cluster.cluster import Cluster
+from hermes.cluster.shared import Shared
+from hermes.cluster.topic_registry import wrong_format
+from hermes.config.kinds import FORMAT_0_7
+from hermes.errors import (
+    CoordinationError,
+    HermesError,
+    InvalidTopicError,
+    NotLeaderError,
+    TopicExistsError,
+)
+from hermes.quoting import quoted
+from hermes.server.clients import Client
+from hermes.transactions.state import STATE_TOPIC
+
+
+class NewTopics:
+    """Lives in the reactor's thread."""
+
+    def __init__(self, shared: Shared, cluster: Cluster) -> None:
+        self._shared = shared
+        self._cluster = cluster
+        self._topics = shared.topics
+        self._refusals = shared.refusals
+
+    def is_missing(self, topic: str) -> bool:
+        return not self._topics.exists(topic) and self._cluster.topics.get(topic) is None
+
+    def check(self, topic: str, client: Client, *, is_told: bool) -> None:
+        """Refuse messages of 0.7 for a topic that this broker hasn't.
+
+        Raises InvalidTopicError, WrongFormatError, NotAuthorizedError.
+        """
+        if self._format(topic, is_told=is_told) != FORMAT_0_7:
+            raise wrong_format(topic)
+        if self._refusals.is_on:
+            error = self._refusals.create_error(client, topic)
+            if error is not None:
+                raise error
+
+    def _format(self, topic: str, *, is_told: bool) -> str:
+        """What a topic holds in the cluster, or would.
+
+        `is_told`: whether the client hears of it. Others speak Kafka 0.7, and know its format only.
+        """
+        if topic == STATE_TOPIC:
+            raise InvalidTopicError(f"topic {STATE_TOPIC!r} is the brokers' own")
+        found = self._cluster.topics.get(topic)
+        if found is not None:
+            return found.format
+        goes_by_settings = is_told or self._topics.is_declared(topic)
+        return self._shared.config.topic(topic).format if goes_by_settings else FORMAT_0_7
+
+    async def create(
+        self,
+        topics: Sequence[str],
+        client: Client,
+        errors: Sequence[HermesError | None],
+        *,
+        for_records: bool,
+    ) -> Sequence[HermesError | None]:
+        """Create those that are missing and are to hold records; what is refused, for each.
+
+        `errors`: what is refused already; empty for nothing.
+        """
+        return [
+            await self._create(topic, client, for_records)
+            if error is None and self.is_missing(topic)
+            else error
+            for topic, error in zip(topics, errors or [None] * len(topics), strict=True)
+        ]
+
+    async def _create(self, topic: str, client: Client, for_records: bool) -> HermesError | None:
+        try:
+            if self._format(topic, is_told=True) == FORMAT_0_7:
+                return wrong_format(topic, holds_records=False) if for_records else None
+            self._topics.check_creatable(topic)
+            error = self._refusals.create_error(client, topic) if self._refusals.is_on else None
+            if error is None:
+                await self._cluster.create_topic(topic, {}, client)
+        except TopicExistsError:
+            return None  # another client was quicker
+        except CoordinationError as failure:
+            return NotLeaderError(f"topic {quoted(topic)} can't be created now: {failure}")
+        except HermesError as failure:
+            return failure.with_traceback(None)
+        return error
