@@ -68,7 +68,7 @@ class EmbeddedMirror:
                 if tls and tls.get(key) is not None:
                     tls[key] = _absolute(base, tls[key])
         sources = values["sources"]
-        for each in (*sources, values.get("target") or {}):
+        for each in (*sources, values.get("target") or {}, values.get("audit_to") or {}):
             connect_as = each.get("connect_as") or {}
             for key in CONNECT_AS_PATHS:
                 if connect_as.get(key) is not None:

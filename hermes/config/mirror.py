@@ -168,6 +168,13 @@ def _parse_target(value: object) -> MirrorClusterAddress:
     return _parse_cluster(value, "target")
 
 
+def _parse_audit_to(value: object) -> MirrorClusterAddress:
+    found = _parse_cluster(value, "audit_to")
+    if found.kafka:
+        raise ValueError("it is a Hermes: give it by zookeeper or brokers")
+    return found
+
+
 def _parse_topics(value: object) -> TopicNames:
     if not isinstance(value, Mapping):
         raise ValueError(f"expected a mapping of prefix and map, got {quoted(value)}")
@@ -204,6 +211,7 @@ NAME: Final = Kind("name", _parse_name)
 _PLACE: Final = "`zookeeper`, `brokers` or `kafka`, and `connect_as`"
 SOURCES: Final = Kind(f"list of `name`, {_PLACE}", _parse_sources)
 TARGET: Final = Kind(_PLACE, _parse_target)
+AUDIT_TO: Final = Kind("`zookeeper` or `brokers`, and `connect_as`", _parse_audit_to)
 TOPIC_NAMES: Final = Kind("mapping of `prefix` and `map`", _parse_topics, lambda _: "their own")
 PARTITIONING: Final = Kind(
     "`index`, `random` or `key`", _parse_partitioning, lambda value: str(value.rule)
@@ -324,6 +332,14 @@ class MirrorConfig:
             "target's topic hermes-audit. Offsets are then committed only for what was counted.",
         ),
     ] = False
+    audit_to: Annotated[
+        MirrorClusterAddress | None,
+        Setting(
+            kinds.optional(AUDIT_TO, "the target"),
+            "The Hermes that the counts go to instead, written as `target`: needed where the "
+            "target is given by its `kafka`.",
+        ),
+    ] = None
     audit_window_ms: Annotated[
         int,
         Setting(
@@ -360,7 +376,8 @@ class MirrorConfig:
     def with_passwords(self) -> "MirrorConfig":
         """Read all passwords. Blocks. A ConfigError names the cluster and the setting."""
         sources = tuple(each.with_password() for each in self.sources)
-        return replace(self, sources=sources, target=self.target.with_password())
+        audit_to = self.audit_to and self.audit_to.with_password()
+        return replace(self, sources=sources, target=self.target.with_password(), audit_to=audit_to)
 
 
 MIRROR_SETTINGS: Final[Mapping[str, Setting]] = table_of(MirrorConfig)
@@ -385,6 +402,7 @@ def load_mirror_config(path: str | Path) -> MirrorConfig:
         and tuple(each.relative_to(base) for each in config.http_listen),
         sources=tuple(each.relative_to(base) for each in config.sources),
         target=config.target.relative_to(base),
+        audit_to=config.audit_to and config.audit_to.relative_to(base),
         users_file=config.users_file and base / config.users_file,
     )
     try:
@@ -429,9 +447,11 @@ def parse_mirror_config(
     if parsed.get("whitelist") and parsed.get("blacklist"):
         raise ConfigError("blacklist", "give it or whitelist, not both", source=source)
     config = MirrorConfig(**parsed)
-    if config.audit and config.target.kafka:
-        text = "its counts go to a Hermes: give the target by its zookeeper or brokers"
+    if config.audit and config.target.kafka and config.audit_to is None:
+        text = "its counts go to a Hermes: give one by audit_to"
         raise ConfigError("audit", text, source=source)
+    if config.audit_to is not None and not config.audit:
+        raise ConfigError("audit_to", "it has no effect without audit: true", source=source)
     if config.groups and config.target.kafka:
         text = "only a Hermes translates offsets: give the target by its zookeeper or brokers"
         raise ConfigError("groups", text, source=source)

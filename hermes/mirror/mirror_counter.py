@@ -1,6 +1,6 @@
-"""The mirror's part in the audit: a counter whose reports go to the target."""
+"""The mirror's part in the audit: a counter whose reports go to the target, or where it is told."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from hermes.audit.counting import TierCounter
@@ -14,41 +14,25 @@ _TIER: Final = "mirror:"
 
 
 class MirrorCounter(TierCounter):
-    """Counts what a mirror has copied, and reports it to the target's topic hermes-audit."""
+    """Counts what a mirror has copied, and reports it to the topic hermes-audit of a cluster."""
 
     def __init__(self, config: MirrorConfig) -> None:
-        self._target_publisher = _TargetPublisher(config.target)
-        super().__init__(
-            f"{_TIER}{config.name}", self._target_publisher, window_ms=config.audit_window_ms
-        )
+        # That may come later than the mirror.
+        to = partial(_producer_config, config.audit_to or config.target)
+        self._publisher = Publisher(to)
+        tier = f"{_TIER}{config.name}"
+        super().__init__(tier, self._publisher, window_ms=config.audit_window_ms)
 
     def close(self) -> bool:
         closed = super().close()
-        self._target_publisher.close()
+        self._publisher.close()
         return closed
 
 
-class _TargetPublisher:
-    """Sends events to a target, which may come later than the mirror."""
-
-    def __init__(self, target: MirrorClusterAddress) -> None:
-        self._target = target
-        self._publisher: Publisher | None = None
-
-    def publish(self, payloads: Sequence[bytes]) -> None:
-        if self._publisher is None:
-            self._publisher = Publisher(_producer_config(self._target))
-        self._publisher.publish(payloads)
-
-    def close(self) -> None:
-        if self._publisher is not None:
-            self._publisher.close()
-
-
-def _producer_config(target: MirrorClusterAddress) -> ProducerConfig:
-    connect = target.zookeeper or coordination_of(target)
-    settings = target.security.settings()
+def _producer_config(cluster: MirrorClusterAddress) -> ProducerConfig:
+    connect = cluster.zookeeper or coordination_of(cluster)
+    settings = cluster.security.settings()
     if connect:
         return ProducerConfig(zookeeper_connect=connect, **settings)
-    brokers = [f"{n}:{host}:{port}" for n, (host, port) in enumerate(target.brokers)]
+    brokers = [f"{n}:{host}:{port}" for n, (host, port) in enumerate(cluster.brokers)]
     return ProducerConfig(broker_list=",".join(brokers), **settings)

@@ -71,6 +71,8 @@ def test_partitionings(value: object, expected: Partitioning) -> None:
         ({"target": {"brokers": None}}, "target: expected HOST:PORT"),
         ({"target": {"brokers": {"a": 9092}}}, "target: expected HOST:PORT"),
         ({"audit": True, "target": {"kafka": "k:1"}}, "audit: its counts go to a Hermes"),
+        ({"audit": True, "audit_to": {"kafka": "k:1"}}, "audit_to: it is a Hermes"),
+        ({"audit_to": {"brokers": "b:1"}}, "audit_to: it has no effect without audit: true"),
         ({"groups": "g", "target": {"kafka": "k:1"}}, "groups: only a Hermes translates"),
         ({"target": "here"}, "target: expected a mapping of zookeeper, brokers, kafka, connect_as"),
         (
@@ -188,6 +190,8 @@ def test_an_embedded_mirror_has_paths_from_its_file_and_no_password(tmp_path: Pa
                 "connect_as": {"user": "m", "password_file": "p", "tls_ca": "/ca.pem"},
             }
         ],
+        "audit": True,
+        "audit_to": {"brokers": "b:1", "connect_as": {"user": "m", "password_file": "p"}},
     }
     (tmp_path / "p").write_text("s3cret")
     embedded = EMBEDDED_MIRROR.parse(values).relative_to(tmp_path)
@@ -195,4 +199,5 @@ def test_an_embedded_mirror_has_paths_from_its_file_and_no_password(tmp_path: Pa
     assert b"s3cret" not in line
     (source,) = json.loads(line)["sources"]
     assert source["connect_as"]["password_file"] == str(tmp_path / "p")
+    assert json.loads(line)["audit_to"]["connect_as"]["password_file"] == str(tmp_path / "p")
     assert source["connect_as"]["tls_ca"] == "/ca.pem"
