@@ -10,16 +10,16 @@ from hermes.client import ProducerConfig
 from hermes.errors import BrokerTimeoutError
 from hermes.protocol.stamps import Stamper
 
-__all__ = ["FAULTY_TIERS", "MemoryPublisher", "check_faults", "report_faults", "stamped"]
+__all__ = ["FAULTS", "FAULTY_TIERS", "MemoryPublisher", "check_faults", "report_faults", "stamped"]
 
 #: Of each fault in a tier's counts, how many messages it is short of, and has too many.
-_FAULTS = {"dropped": (1, 0), "doubled": (0, 1), "both": (1, 1)}
+FAULTS = {"dropped": (1, 0), "doubled": (0, 1), "both": (1, 1)}
 
 #: Tiers that are to have one of them, by their names.
 FAULTY_TIERS: Mapping[str, tuple[int, int]] = {
     f"{kind}:{fault}": found
     for kind in ("cluster", "mirror", "group", "spark")
-    for fault, found in _FAULTS.items()
+    for fault, found in FAULTS.items()
 }
 
 
