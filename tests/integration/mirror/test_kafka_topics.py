@@ -32,6 +32,9 @@ from mirror_clusters import Clusters
 from hermes.cli import program
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
+from hermes.coordination.group_state import read_group, store_offsets
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.mirror import Mirror, group_carrier, in_step
 from hermes.mirror.loop_guard import LoopGuard
 from hermes.security import PLAIN
@@ -173,6 +176,41 @@ def test_a_group_moves_to_the_target_and_goes_on(stack: ExitStack, kafka: str) -
     assert "near.orders" in CliRunner().invoke(program, origins).stdout
     forgotten = CliRunner().invoke(program, [*origins, "--forget", "near.orders"])
     assert forgotten.exit_code == 0, forgotten.stderr
+
+
+def test_a_group_of_hermes_clients_goes_on_in_the_target(stack: ExitStack) -> None:
+    # Its offsets are those of partitions by their names, a mirror's those of Kafka's numbers.
+    source, target = hermes(stack, broker_id=3), hermes(stack, broker_id=5)
+    assert source.zookeeper_connect
+    assert target.zookeeper_connect
+    create(address_of(source), "debts", PARTITIONS)
+    produce(address_of(source), "debts", sent(900))
+    create(address_of(target), "far.debts", PARTITIONS)
+    produce(address_of(target), "far.debts", sent(30))  # it has other offsets
+    guard = guard_of(lambda: mirror)
+    mirror = kafka_mirror(
+        stack,
+        address_of(source),
+        {"zookeeper": target.zookeeper_connect},
+        guard,
+        whitelist="debts",
+        topics={"prefix": "far."},
+    )
+    eventually(lambda: ends(address_of(target), "far.debts", PARTITIONS) == [310] * PARTITIONS)
+    session = Session(source.zookeeper_connect)
+    session.start()
+    read = {("debts", BrokerPartition(3, n)): 100 * n for n in range(PARTITIONS)}
+    store_offsets(session, "billing", read)
+    session.stop()
+    place = ["--from", source.zookeeper_connect, "-Z", target.zookeeper_connect, "-g", "billing"]
+    shown = CliRunner().invoke(program, ["mirror", "translate", *place, "--commit"])
+    assert shown.exit_code == 0, shown.stderr
+    session = Session(target.zookeeper_connect)
+    session.start()
+    stored = read_group(session, "billing").offsets
+    session.stop()
+    expected = {("far.debts", BrokerPartition(5, n)): 10 + 100 * n for n in range(PARTITIONS)}
+    assert stored == expected
 
 
 def test_groups_are_carried_over_while_they_read_at_the_source(
