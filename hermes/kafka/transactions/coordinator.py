@@ -44,7 +44,7 @@ _MOST_IDS: Final = 100_000
 _MOST_PLACES: Final = 500_000
 
 #: How long a request waits for another change of its id, before its client has to ask again.
-_PATIENCE_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 1.0
 
 #: When a partition is read again that couldn't be read.
 _UNREADABLE_SECONDS: Final = 10.0
@@ -275,7 +275,12 @@ class TransactionCoordinator:
         return made
 
     async def join(
-        self, transactional_id: str, producer: Producer, places: Collection[Place], version: int
+        self,
+        transactional_id: str,
+        producer: Producer,
+        places: Collection[Place],
+        version: int,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Take partitions and groups into a producer's transaction."""
 
@@ -286,7 +291,8 @@ class TransactionCoordinator:
                 raise KafkaError(Code.POLICY_VIOLATION, f"{count} partitions are in transactions.")
             return made
 
-        await self._change(await self._part_of(transactional_id), transactional_id, decide)
+        part = await self._part_of(transactional_id)
+        await self._change(part, transactional_id, decide, patience_seconds)
 
     async def joined(
         self, transactional_id: str, producer: Producer, places: Collection[Place]
@@ -331,10 +337,12 @@ class TransactionCoordinator:
 
     # -- changes --------------------------------------------------------------------------------
 
-    async def _change(self, part: Part, name: str, decide: _Decide) -> Transaction:
+    async def _change(
+        self, part: Part, name: str, decide: _Decide, patience_seconds: float = PATIENCE_SECONDS
+    ) -> Transaction:
         """Make a change, once those before it are over, if that isn't long."""
         new_id: int | None = None
-        end = self._shared.clock.seconds() + _PATIENCE_SECONDS
+        end = self._shared.clock.seconds() + patience_seconds
         while True:
             entry = part.entries.get(name)
             known = None if entry is None else entry.transaction

@@ -92,16 +92,16 @@ class Ending:
 
     async def _write(self, marker: Marker, version: int, places: set[Place]) -> set[Place]:
         """Have markers written; the places that want none any more."""
-        gone, by_broker = set[Place](), dict[int, list[Place]]()
+        gone, by_broker = set[Place](), dict[tuple[int, bool], list[Place]]()
         for place in places:
             broker_id = self._broker_of(place)
             if broker_id is None:
                 gone.add(place)
             elif broker_id >= 0:
-                by_broker.setdefault(broker_id, []).append(place)
+                by_broker.setdefault((broker_id, group_at(place) is None), []).append(place)
         asked = [
             Deferred.fromCoroutine(self._ask(broker_id, marker, version, some))
-            for broker_id, some in by_broker.items()
+            for (broker_id, _), some in by_broker.items()
         ]
         for codes in await gatherResults(asked, consumeErrors=True):
             gone |= {place for place, code in codes.items() if code in _DONE}

@@ -32,7 +32,11 @@ class Markers:
         self._groups = groups
 
     async def write(
-        self, marker: Marker, version: int, places: Collection[Place]
+        self,
+        marker: Marker,
+        version: int,
+        places: Collection[Place],
+        timeout_seconds: float | None = None,
     ) -> Mapping[Place, Code]:
         """End a producer's transaction in these places; what became of each, once it is on disk.
 
@@ -55,7 +59,9 @@ class Markers:
                 codes[place] = await self._groups.end_transaction(
                     group, marker.producer_id, commits=marker.is_commit
                 )
-        safety_of = await self._shared.acknowledgements.flushed([*appended.values()], None)
+        safety_of = await self._shared.acknowledgements.flushed(
+            [*appended.values()], timeout_seconds
+        )
         for place, each in appended.items():
             codes[place] = _CODES[safety_of(each)]
         return codes

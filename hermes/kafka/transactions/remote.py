@@ -1,14 +1,16 @@
 """What brokers ask of each other about transactions.
 
-To each other broker there is a connection for markers and one for joins: answers come in the order
-of requests, and a marker may wait for the disk of a group's offsets.
+To each other broker there is a connection for joins, one for markers in partitions, and one for
+markers of groups, which wait for the store of offsets. Each has one request at a time under way:
+what is asked meanwhile goes into the next one together, and is flushed together there.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredList, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults, succeed
+from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.coordination.listeners import BrokerListeners
@@ -21,7 +23,7 @@ from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.protocol.transaction_markers import Marker
 from hermes.transactions.deciding import Producer
 from hermes.transactions.records import encode_places
-from hermes.transactions.state import Place
+from hermes.transactions.state import Place, group_at
 
 _WRITE_MARKERS, _MARKERS_VERSION = 27, 2
 _ADD_PARTITIONS, _ADD_VERSION = 24, 5
@@ -30,16 +32,36 @@ _ADD_PARTITIONS, _ADD_VERSION = 24, 5
 #: transaction waits for it.
 _SECONDS: Final = 10.0
 
-#: A broker, and what it is asked.
-_Key: TypeAlias = tuple[int, int]
+#: So many questions go into one request.
+_MOST_TOGETHER: Final = 64
 
 _PRODUCER: Final = Struct(">qh")
 _INT32: Final = Struct(">i")
 _RESULT: Final = Struct(">ih")
 
+_Codes: TypeAlias = Mapping[Place, Code]
+
+
+class _Marking(NamedTuple):
+    marker: Marker
+    version: int
+    places: Collection[Place]
+
+
+class _Joining(NamedTuple):
+    transactional_id: str
+    producer: Producer
+    places: Collection[Place]
+    verify_only: bool
+
+
+_Question = TypeVar("_Question", _Marking, _Joining)
+
 
 class RemoteBrokers:
     """Lives in the reactor's thread.
+
+    What is asked fails with HermesError: there is no answer, and it may be done or not.
 
     Args:
         other: where another broker listens, by what it says of itself; None if nowhere.
@@ -50,32 +72,27 @@ class RemoteBrokers:
     ) -> None:
         self._topics = topics
         self._other = other
-        self._connections: dict[_Key, OutgoingConnection] = {}
-        self._connecting: dict[_Key, Deferred[OutgoingConnection]] = {}
+        self._joins: dict[int, _Line[_Joining]] = {}
+        self._markers: dict[tuple[int, bool], _Line[_Marking]] = {}
         self._is_stopped = False
 
     def stop(self) -> "Deferred[list[None]]":
         self._is_stopped = True
-        for each in list(self._connecting.values()):
-            each.cancel()
-        closed = [each.close() for each in self._connections.values()]
-        self._connections.clear()
-        return gatherResults(closed)
+        lines: list[_Line[Any]] = [*self._joins.values(), *self._markers.values()]
+        return gatherResults([each.close() for each in lines])
 
-    async def write_markers(
+    def write_markers(
         self, broker_id: int, marker: Marker, version: int, places: Collection[Place]
-    ) -> Mapping[Place, Code]:
-        """Have another broker end a producer's transaction in places of its own."""
-        body = await self._ask(broker_id, _markers_request(marker, version, places))
-        reader = KafkaReader(body, 0, is_flexible=True)
-        found: dict[Place, Code] = {}
-        for _ in reader.each():
-            reader.int64()
-            found.update(_results(reader))
-            reader.tags()
-        return found
+    ) -> "Deferred[_Codes]":
+        """Have another broker end a producer's transaction in partitions or groups of its own."""
+        key = broker_id, any(group_at(each) is not None for each in places)
+        line = self._markers.get(key)
+        if line is None:
+            connect = self._connector(broker_id)
+            line = self._markers[key] = _Line(connect, _markers_request, _markers_codes)
+        return line.ask(_Marking(marker, version, places))
 
-    async def add_partitions(
+    def add_partitions(
         self,
         broker_id: int,
         transactional_id: str,
@@ -83,76 +100,137 @@ class RemoteBrokers:
         places: Collection[Place],
         *,
         verify_only: bool,
-    ) -> Mapping[Place, Code]:
+    ) -> "Deferred[_Codes]":
         """Have a producer's coordinator take partitions into its transaction, or look for them."""
-        parts = (
-            encode_length(1, is_flexible=True),
+        line = self._joins.get(broker_id)
+        if line is None:
+            connect = self._connector(broker_id)
+            line = self._joins[broker_id] = _Line(connect, _joins_request, _joins_codes)
+        return line.ask(_Joining(transactional_id, producer, places, verify_only))
+
+    def _connector(self, broker_id: int) -> Callable[[], "Deferred[OutgoingConnection]"]:
+        def connect() -> "Deferred[OutgoingConnection]":
+            listeners = self._topics.registered().get(broker_id)
+            other = None if listeners is None else self._other(listeners)
+            if other is None or self._is_stopped:
+                raise BrokerUnavailableError(f"broker {broker_id} isn't there now")
+            return other.connect()
+
+        return connect
+
+
+class _Line(Generic[_Question]):
+    """Asks one broker one kind of question, over a connection that is made when it is needed."""
+
+    def __init__(
+        self,
+        connect: Callable[[], "Deferred[OutgoingConnection]"],
+        encode: Callable[[Sequence[_Question]], KafkaRequest],
+        decode: Callable[[KafkaReader, Sequence[_Question]], Sequence[_Codes]],
+    ) -> None:
+        self._connect = connect
+        self._encode: Callable[[Sequence[_Question]], KafkaRequest] = encode
+        self._decode: Callable[[KafkaReader, Sequence[_Question]], Sequence[_Codes]] = decode
+        self._connection: OutgoingConnection | None = None
+        self._waiting: list[tuple[_Question, Deferred[_Codes]]] = []
+        self._is_asking = False
+        self._under_way: Deferred[Any] | None = None
+
+    def ask(self, question: _Question) -> "Deferred[_Codes]":
+        answer: Deferred[_Codes] = Deferred()
+        self._waiting.append((question, answer))
+        if not self._is_asking:
+            Deferred.fromCoroutine(self._ask_all())
+        return answer
+
+    def close(self) -> "Deferred[None]":
+        if self._under_way is not None:
+            self._under_way.cancel()
+        return succeed(None) if self._connection is None else self._connection.close()
+
+    async def _ask_all(self) -> None:
+        self._is_asking = True
+        while self._waiting:
+            some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
+            told: Sequence[Any]
+            try:
+                told = await self._ask([question for question, _ in some])
+            except Exception as error:
+                told = [Failure(error) for _ in some]  # type: ignore[no-untyped-call]
+            for (_, answer), each in zip(some, told, strict=True):
+                if not answer.called:  # else whoever asked has cancelled it
+                    answer.callback(each)
+        self._is_asking = False
+
+    async def _ask(self, questions: Sequence[_Question]) -> Sequence[_Codes]:
+        try:
+            if self._connection is None or not self._connection.is_open:
+                connecting = self._under_way = self._connect()
+                self._connection = await connecting
+            asking = self._under_way = self._connection.ask(self._encode(questions), _SECONDS)
+            answer = await asking
+        except CancelledError:
+            raise BrokerUnavailableError("this broker stops") from None
+        finally:
+            self._under_way = None
+        found = self._decode(KafkaReader(answer, 0, is_flexible=True), questions)
+        if len(found) != len(questions):
+            raise RemoteProtocolError(f"{len(found)} answers to {len(questions)} questions")
+        return [
+            {place: codes.get(place, Code.UNKNOWN_SERVER_ERROR) for place in question.places}
+            for question, codes in zip(questions, found, strict=True)
+        ]
+
+
+def _markers_request(asked: Sequence[_Marking]) -> KafkaRequest:
+    parts = [encode_length(len(asked), is_flexible=True)]
+    for marker, version, places in asked:
+        parts += (
+            _PRODUCER.pack(marker.producer_id, marker.producer_epoch),
+            bytes([marker.is_commit]),
+            encode_places(places),
+            _INT32.pack(marker.coordinator_epoch),
+            bytes([version]),
+            b"\0",
+        )
+    parts.append(b"\0")
+    return KafkaRequest(_WRITE_MARKERS, _MARKERS_VERSION, b"".join(parts), True)
+
+
+def _markers_codes(reader: KafkaReader, _: object) -> Sequence[_Codes]:
+    found = []
+    for _ in reader.each():
+        reader.int64()  # the producer's id
+        found.append(_results(reader))
+        reader.tags()
+    return found
+
+
+def _joins_request(asked: Sequence[_Joining]) -> KafkaRequest:
+    parts = [encode_length(len(asked), is_flexible=True)]
+    for transactional_id, producer, places, verify_only in asked:
+        parts += (
             encode_text(transactional_id, is_flexible=True),
             _PRODUCER.pack(*producer),
             bytes([verify_only]),
             encode_places(places),
-            b"\0\0",
+            b"\0",
         )
-        request = KafkaRequest(_ADD_PARTITIONS, _ADD_VERSION, b"".join(parts), True)
-        reader = KafkaReader(await self._ask(broker_id, request), 0, is_flexible=True)
-        reader.int32()  # throttle time
-        code = Code(reader.int16())
-        found: dict[Place, Code] = {}
-        for _ in reader.each():
-            reader.text()
-            found.update(_results(reader))
-            reader.tags()
-        return {each: found.get(each, code) for each in places}
-
-    # -- connections ----------------------------------------------------------------------------
-
-    async def _ask(self, broker_id: int, request: KafkaRequest) -> memoryview:
-        """Raises HermesError: there is no answer, and what was asked may be done or not."""
-        key = broker_id, request.key
-        connection = self._connections.get(key)
-        if connection is None or not connection.is_open:
-            connection = await self._connect(key)
-        return await connection.ask(request, _SECONDS)
-
-    async def _connect(self, key: _Key) -> OutgoingConnection:
-        broker_id, _ = key
-        if self._is_stopped:
-            raise BrokerUnavailableError("this broker stops")
-        under_way = self._connecting.get(key)
-        if under_way is None:
-            listeners = self._topics.registered().get(broker_id)
-            other = None if listeners is None else self._other(listeners)
-            if other is None:
-                raise BrokerUnavailableError(f"broker {broker_id} isn't there now")
-            under_way = self._connecting[key] = other.connect()
-            try:
-                connection = await under_way
-            except CancelledError:
-                if not self._is_stopped:
-                    raise
-                raise BrokerUnavailableError("this broker stops") from None
-            finally:
-                del self._connecting[key]
-            self._connections[key] = connection
-            return connection
-        await DeferredList([under_way], consumeErrors=True)
-        found = self._connections.get(key)
-        if found is None or not found.is_open:
-            raise BrokerUnavailableError(f"broker {broker_id} can't be reached now")
-        return found
+    parts.append(b"\0")
+    return KafkaRequest(_ADD_PARTITIONS, _ADD_VERSION, b"".join(parts), True)
 
 
-def _markers_request(marker: Marker, version: int, places: Collection[Place]) -> KafkaRequest:
-    parts = (
-        encode_length(1, is_flexible=True),
-        _PRODUCER.pack(marker.producer_id, marker.producer_epoch),
-        bytes([marker.is_commit]),
-        encode_places(places),
-        _INT32.pack(marker.coordinator_epoch),
-        bytes([version]),
-        b"\0\0",
-    )
-    return KafkaRequest(_WRITE_MARKERS, _MARKERS_VERSION, b"".join(parts), True)
+def _joins_codes(reader: KafkaReader, asked: Sequence[_Joining]) -> Sequence[_Codes]:
+    reader.int32()  # throttle time
+    code = Code(reader.int16())
+    if code is not Code.NONE:
+        return [dict.fromkeys(each.places, code) for each in asked]
+    found = []
+    for _ in reader.each():
+        reader.text()  # the transactional id
+        found.append(_results(reader))
+        reader.tags()
+    return found
 
 
 def _results(reader: KafkaReader) -> dict[Place, Code]:

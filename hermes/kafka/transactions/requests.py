@@ -3,8 +3,10 @@
 In older versions a fenced producer hears INVALID_PRODUCER_EPOCH, as Kafka has it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
+
+from twisted.internet.defer import Deferred
 
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
@@ -23,6 +25,13 @@ _BATCHED: Final = 4
 _EPOCH_GROWS: Final = 5
 _JOINS: Final = 5
 _SAYS_VERSION: Final = 2
+
+#: So many entries of a request are served at once.
+_TOGETHER: Final = 64
+
+#: How long one that asks for markers waits for a partition that can't commit its own: it gets the
+#: answers about all others.
+_MARKERS_SECONDS: Final = 5.0
 
 
 def _permits(call: Call, transactional_id: str) -> bool:
@@ -53,26 +62,40 @@ async def add_partitions(request: Any, call: Call) -> Any:
         return make.AddPartitionsToTxnResponse(
             error_code=Code.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=()
         )
-    results, count = [], 0
-    for number, each in enumerate(request.transactions):
+
+    count = 0
+
+    async def add(each: Any) -> Any:
+        nonlocal count
         producer, places = Producer(each.producer_id, each.producer_epoch), _places(each.topics)
-        codes = await _all_or_none(call, places, _unknown)
-        if not codes:
-            codes = await call.server.transactions.join_here(
-                each.transactional_id, producer, places, adds=not each.verify_only
-            )
-        topics = _topic_results(call, each.topics, codes)
-        results.append(
-            make.AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id, topic_results=topics
-            )
-        )
         count += len(places)
-        await call.after_entry(number)
+        codes: Mapping[Place, Code] = await _all_or_none(call, places, _unknown)
+        if not codes:
+            how = {"adds": not each.verify_only, "patience_seconds": 0}
+            codes = await call.server.transactions.join_here(
+                each.transactional_id, producer, places, **how
+            )
+        return make.AddPartitionsToTxnResult(
+            transactional_id=each.transactional_id,
+            topic_results=_topic_results(call, each.topics, codes),
+        )
+
+    results = await _together(call, request.transactions, add)
     call.is_large = count > LARGE_ENTRIES
-    return make.AddPartitionsToTxnResponse(
-        error_code=Code.NONE, results_by_transaction=tuple(results)
-    )
+    return make.AddPartitionsToTxnResponse(error_code=Code.NONE, results_by_transaction=results)
+
+
+async def _together(
+    call: Call, entries: Sequence[Any], serve: Callable[[Any], Coroutine[Any, Any, Any]]
+) -> tuple[Any, ...]:
+    """Serve entries of a request, some at a time: what they store is flushed together."""
+    served: list[Any] = []
+    for first in range(0, len(entries), _TOGETHER):
+        some = entries[first : first + _TOGETHER]
+        for each in [Deferred.fromCoroutine(serve(entry)) for entry in some]:
+            served.append(await each)
+        await call.after_entry(len(served) - 1)
+    return tuple(served)
 
 
 async def _add(
@@ -226,9 +249,11 @@ async def end_transaction(request: Any, call: Call) -> Any:
 
 async def write_markers(request: Any, call: Call) -> Any:
     """WriteTxnMarkers: of a coordinator, or of a tool that ends what hangs."""
-    make, results, count = call.make, [], 0
+    make, count = call.make, 0
     may = call.may(Operation.REPLICATE, CLUSTER) or call.permits(Operation.ADMIN, CLUSTER)
-    for number, each in enumerate(request.markers):
+
+    async def write(each: Any) -> Any:
+        nonlocal count
         marker = Marker(
             each.producer_id,
             each.producer_epoch,
@@ -239,25 +264,26 @@ async def write_markers(request: Any, call: Call) -> Any:
         codes: Any = dict.fromkeys(places, Code.CLUSTER_AUTHORIZATION_FAILED)
         if may:
             version = each.transaction_version if call.version >= _SAYS_VERSION else 0
-            codes = await call.server.transactions.markers.write(marker, version, codes)
-        count += len(codes)
-        results.append(
-            make.WritableTxnMarkerResult(
-                producer_id=each.producer_id,
-                topics=tuple(
-                    make.WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=tuple(
-                            make.WritableTxnMarkerPartitionResult(
-                                partition_index=index, error_code=codes[topic.name, index]
-                            )
-                            for index in dict.fromkeys(topic.partition_indexes)
-                        ),
-                    )
-                    for topic in each.topics
-                ),
+            codes = await call.server.transactions.markers.write(
+                marker, version, codes, _MARKERS_SECONDS
             )
+        count += len(codes)
+        return make.WritableTxnMarkerResult(
+            producer_id=each.producer_id,
+            topics=tuple(
+                make.WritableTxnMarkerTopicResult(
+                    name=topic.name,
+                    partitions=tuple(
+                        make.WritableTxnMarkerPartitionResult(
+                            partition_index=index, error_code=codes[topic.name, index]
+                        )
+                        for index in dict.fromkeys(topic.partition_indexes)
+                    ),
+                )
+                for topic in each.topics
+            ),
         )
-        await call.after_entry(number)
+
+    results = await _together(call, request.markers, write)
     call.is_large = count > LARGE_ENTRIES
-    return make.WriteTxnMarkersResponse(markers=tuple(results))
+    return make.WriteTxnMarkersResponse(markers=results)

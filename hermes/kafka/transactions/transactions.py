@@ -1,20 +1,25 @@
 """What requests about transactions work with, whichever broker coordinates these."""
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
 from hermes.groups.coordinator import GroupCoordinator
-from hermes.kafka.transactions.coordinator import TransactionCoordinator
+from hermes.kafka.transactions.coordinator import PATIENCE_SECONDS, TransactionCoordinator
 from hermes.kafka.transactions.ending import Ending
 from hermes.kafka.transactions.markers import Markers
 from hermes.kafka.transactions.remote import RemoteBrokers
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.transactions.deciding import EPOCH_GROWS, Producer
 from hermes.transactions.state import Place
+
+_PAUSE_SECONDS: Final = 0.02
 
 
 class Transactions:
@@ -30,11 +35,13 @@ class Transactions:
         markers: Markers,
         remote: RemoteBrokers | None,
         broker_id: int,
+        clock: IReactorTime,
     ) -> None:
         self.coordinator = coordinator
         self.markers = markers
         self._remote = remote
         self._broker_id = broker_id
+        self._clock = clock
 
     @classmethod
     def of(
@@ -51,7 +58,7 @@ class Transactions:
         coordinator = TransactionCoordinator(
             shared, topics, cluster.topic_changes, cluster.producer_ids, ending
         )
-        return cls(coordinator, markers, remote, shared.config.broker_id)
+        return cls(coordinator, markers, remote, shared.config.broker_id, shared.clock)
 
     def stop(self) -> "Deferred[None]":
         return Deferred.fromCoroutine(self._stop())
@@ -73,21 +80,49 @@ class Transactions:
             return await self.join_here(transactional_id, producer, places, adds=adds)
         if broker_id >= 0 and self._remote is not None:
             try:
-                return await self._remote.add_partitions(
-                    broker_id, transactional_id, producer, places, verify_only=not adds
+                return await self._join_there(
+                    self._remote, broker_id, transactional_id, producer, places, adds
                 )
             except HermesError:
                 pass
         return dict.fromkeys(places, Code.COORDINATOR_NOT_AVAILABLE)
 
+    async def _join_there(
+        self,
+        remote: RemoteBrokers,
+        broker_id: int,
+        transactional_id: str,
+        producer: Producer,
+        places: Collection[Place],
+        adds: bool,
+    ) -> Mapping[Place, Code]:
+        """The other broker waits for nothing, since other transactions' joins would, too."""
+        end = self._clock.seconds() + PATIENCE_SECONDS
+        while True:
+            codes = await remote.add_partitions(
+                broker_id, transactional_id, producer, places, verify_only=not adds
+            )
+            is_concurrent = Code.CONCURRENT_TRANSACTIONS in codes.values()
+            if not is_concurrent or self._clock.seconds() >= end:
+                return codes
+            await deferLater(self._clock, _PAUSE_SECONDS)
+
     async def join_here(
-        self, transactional_id: str, producer: Producer, places: Collection[Place], *, adds: bool
+        self,
+        transactional_id: str,
+        producer: Producer,
+        places: Collection[Place],
+        *,
+        adds: bool,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> Mapping[Place, Code]:
         """The same, where this broker coordinates it."""
         try:
             if not adds:
                 return await self.coordinator.joined(transactional_id, producer, places)
-            await self.coordinator.join(transactional_id, producer, places, EPOCH_GROWS)
+            await self.coordinator.join(
+                transactional_id, producer, places, EPOCH_GROWS, patience_seconds
+            )
         except KafkaError as error:
             return dict.fromkeys(places, error.code)
         return dict.fromkeys(places, Code.NONE)

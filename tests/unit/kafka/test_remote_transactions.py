@@ -1,26 +1,57 @@
-"""What brokers ask each other about transactions: over few connections, and not for ever."""
+"""What brokers ask each other about transactions: over few connections, together, not for ever."""
 
-from collections.abc import Coroutine
+import struct
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from outgoing_bench import OutgoingTransport
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
 
-from hermes.errors import BrokerTimeoutError, BrokerUnavailableError
+from hermes.errors import BrokerTimeoutError, BrokerUnavailableError, RemoteProtocolError
 from hermes.kafka.outgoing import OutgoingConnection, OutgoingLimits
 from hermes.kafka.transactions.remote import RemoteBrokers
+from hermes.protocol.kafka_errors import Code
 from hermes.protocol.transaction_markers import Marker
 from hermes.security import PLAIN
 from hermes.transactions.deciding import Producer
+from hermes.transactions.state import Place, group_place
 
 MARKER = Marker(5, 1, True, 0)
+PLACE = ("new", 0)
+
+
+class Connection:
+    """The other end of one that was reached."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.connection = OutgoingConnection("there", 9092, PLAIN, clock, OutgoingLimits())
+        self.transport = OutgoingTransport()
+        self.connection.makeConnection(self.transport)
+        self._seen = 0
+
+    def sent(self) -> list[bytes]:
+        """The requests that have come since the last look."""
+        data, found = self.transport.value(), []
+        while self._seen < len(data):
+            (size,) = struct.unpack_from(">i", data, self._seen)
+            found.append(data[self._seen + 4 : self._seen + 4 + size])
+            self._seen += 4 + size
+        return found
+
+    def answer(self, request: bytes, *topics: str) -> None:
+        """Answer about markers: for each of them, that it is written in partition 0 of a topic."""
+        body = bytes([len(topics) + 1])
+        for name in topics:
+            body += struct.pack(">q", 5) + b"\2" + bytes([len(name) + 1]) + name.encode()
+            body += b"\2" + struct.pack(">ih", 0, 0) + b"\0\0\0"
+        frame = request[4:8] + b"\0" + body + b"\0"
+        self.connection.dataReceived(struct.pack(">i", len(frame)) + frame)
 
 
 class Other:
-    """Broker 2, which answers nothing; reached when the test says so."""
+    """Broker 2; reached when the test says so."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -33,53 +64,83 @@ class Other:
         self.connecting.append(Deferred())
         return self.connecting[-1]
 
-    def reached(self) -> StringTransport:
-        connection = OutgoingConnection("there", 9092, PLAIN, self.clock, OutgoingLimits())
-        transport = OutgoingTransport()
-        connection.makeConnection(transport)
-        self.connecting.pop().callback(connection)
-        return transport
+    def reached(self) -> Connection:
+        found = Connection(self.clock)
+        self.connecting.pop().callback(found.connection)
+        return found
 
-    def ask(self) -> list[Any]:
+    def ask(self, place: Place = PLACE) -> list[Any]:
         """Have it write a marker; what becomes of that, once something has."""
-        return begun(self.remote.write_markers(2, MARKER, 2, [("new", 0)]))
+        return outcome(self.remote.write_markers(2, MARKER, 2, [place]))
 
 
-def begun(work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What becomes of it, once something has."""
+def outcome(asked: "Deferred[Any]") -> list[Any]:
     found: list[Any] = []
-    Deferred.fromCoroutine(work).addErrback(lambda failure: found.append(failure.value))
+    asked.addCallbacks(found.append, lambda failure: found.append(failure.value))
     return found
 
 
-def test_those_who_ask_at_once_share_a_connection() -> None:
+def test_what_is_asked_meanwhile_goes_together() -> None:
     other = Other()
-    asked = [other.ask(), other.ask()]
+    first = other.ask(("a", 0))
     assert len(other.connecting) == 1
-    transport = other.reached()
-    once = len(transport.value()) // 2
-    assert once > 20
-    third = other.ask()
-    assert len(transport.value()) == 3 * once
+    there = other.reached()
+    (request,) = there.sent()
+    later = [other.ask(("b", 0)), other.ask(("c", 0))]
+    assert there.sent() == []
+    there.answer(request, "a")
+    assert first == [{("a", 0): Code.NONE}]
+    (request,) = there.sent()
+    there.answer(request, "b", "c")
+    assert later == [[{("b", 0): Code.NONE}], [{("c", 0): Code.NONE}]]
     assert other.connecting == []
-    assert [*asked, third] == [[], [], []]
 
 
-def test_a_join_waits_for_no_marker() -> None:
+def test_who_asks_again_once_answered_is_heard() -> None:
     other = Other()
-    other.ask()
+    again: list[Any] = []
+    asked = other.remote.write_markers(2, MARKER, 2, [PLACE])
+    asked.addCallback(lambda _: again.append(other.ask()))
+    there = other.reached()
+    for _ in range(2):
+        (request,) = there.sent()
+        there.answer(request, "new")
+    assert again == [[{PLACE: Code.NONE}]]
+
+
+def test_joins_and_groups_wait_for_no_marker_in_a_partition() -> None:
+    other = Other()
+    asked = [other.ask()]
     other.reached()
-    joined = begun(
-        other.remote.add_partitions(2, "t", Producer(5, 1), [("new", 0)], verify_only=False)
-    )
-    transport = other.reached()
-    assert b"t" in transport.value()
-    assert joined == []
+    asked.append(other.ask(group_place("g")))
+    other.reached()
+    joining = other.remote.add_partitions(2, "t", Producer(5, 1), [PLACE], verify_only=False)
+    asked.append(outcome(joining))
+    assert [b"\2t" in each for each in other.reached().sent()] == [True]
+    assert asked == [[], [], []]
+
+
+@pytest.mark.parametrize("topics", [(), ("new", "new")])
+def test_an_answer_to_something_else_is_none(topics: tuple[str, ...]) -> None:
+    other = Other()
+    asked, there = other.ask(), other.reached()
+    (request,) = there.sent()
+    there.answer(request, *topics)
+    assert [type(each) for each in asked] == [RemoteProtocolError]
+
+
+def test_what_is_not_answered_is_not_done() -> None:
+    other = Other()
+    asked, there = other.ask(), other.reached()
+    (request,) = there.sent()
+    there.answer(request, "old")
+    assert asked == [{PLACE: Code.UNKNOWN_SERVER_ERROR}]
 
 
 def test_a_broker_that_cannot_be_reached_is_tried_again() -> None:
     other = Other()
     asked = [other.ask(), other.ask()]
+    other.connecting.pop().errback(BrokerUnavailableError("gone"))
     other.connecting.pop().errback(BrokerUnavailableError("gone"))
     assert [type(each) for found in asked for each in found] == [BrokerUnavailableError] * 2
     other.ask()
@@ -98,9 +159,14 @@ def test_a_broker_that_sleeps_is_not_waited_for() -> None:
     assert len(other.connecting) == 1
 
 
-def test_who_stops_ends_what_is_under_way() -> None:
+@pytest.mark.parametrize("is_reached", [False, True])
+def test_who_stops_ends_what_is_under_way(is_reached: bool) -> None:
     other = Other()
-    asked = other.ask()
+    asked = [other.ask()]
+    if is_reached:
+        other.reached()
+    asked.append(other.ask())
     other.remote.stop()
-    assert [type(each) for each in [*asked, *other.ask()]] == [BrokerUnavailableError] * 2
-    assert other.connecting[1:] == []
+    asked.append(other.ask())
+    assert [type(each) for found in asked for each in found] == [BrokerUnavailableError] * 3
+    assert len(other.connecting) <= 1

@@ -154,6 +154,36 @@ def test_who_stops_says_nothing_of_ends_under_way(
     assert [line for line in lines if "Error" in line] == []
 
 
+def test_a_join_of_several_waits_for_no_end(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = coordinator_of(bench)
+    producers = {name: initialize(bench, name) for name in ("ends", "begins")}
+    ending = producers["ends"]
+    made(bench, coordinator.join("ends", ending, [PLACE], EPOCH_GROWS))
+    monkeypatch.setattr(bench.server.transactions.markers, "write", lambda *_: Deferred())
+    after = made(bench, coordinator.end("ends", ending, EPOCH_GROWS, commits=True))
+    make = parts("AddPartitionsToTxn", 5)
+    transactions = tuple(
+        make.AddPartitionsToTxnTransaction(
+            transactional_id=name,
+            producer_id=each.id,
+            producer_epoch=each.epoch,
+            verify_only=False,
+            topics=(make.AddPartitionsToTxnTopic(name="new", partitions=(0,)),),
+        )
+        for name, each in {**producers, "ends": after}.items()
+    )
+    answer = bench.ask("AddPartitionsToTxn", 5, transactions=transactions)
+    codes = [
+        Code(partition.partition_error_code)
+        for each in answer.results_by_transaction
+        for topic in each.topic_results
+        for partition in topic.results_by_partition
+    ]
+    assert codes == [Code.CONCURRENT_TRANSACTIONS, Code.NONE]
+
+
 def test_a_topic_that_is_deleted_keeps_no_transaction_from_its_end(bench: KafkaBench) -> None:
     coordinator = coordinator_of(bench)
     producer = initialize(bench)
