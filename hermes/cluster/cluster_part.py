@@ -141,6 +141,7 @@ class ClusterPart:
             for name, node in state.contents.topics.items()
             if node.id not in self._deleted
         }
+        state = state._replace(contents=state.contents._replace(topics=self._nodes))
         self._topics.use(self._nodes, state.brokers, state.contents.replicas, state.lives)
         self._topics.throttles = state.throttles
         for observer in self._observers:
@@ -161,6 +162,8 @@ class ClusterPart:
                 self._deleting[topic_id] = Announcement()
                 local = self._any_local(deleted.name)
                 is_here = local is not None and local.is_of(topic_id, deleted)
+                if deleted.format == FORMAT_KAFKA and self._is_mistaken(deleted.name):
+                    is_here = True
                 Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
 
     def _try_later(self) -> None:

@@ -83,6 +83,35 @@ def test_a_topic_that_was_deleted_while_topics_were_read_is_not_used() -> None:
         assert first.server.topics.by_id(topic.id) is None
 
 
+def test_no_copy_of_a_topic_is_made_that_was_deleted_while_it_was_read() -> None:
+    with on_stage(default_replication_factor=3) as stage:
+        topic = stage.create("clicks", 1)
+        first = stage.brokers[1]
+        part, contents = first.run.cluster._part, first.copies._state.contents
+        deleted = {topic.id: DeletedTopic("clicks", "kafka", frozenset({1, 2, 3}))}
+        state = first.copies._state._replace(contents=contents._replace(deleted=deleted))
+        first.machine.process.at(0, part.on_state, state)
+        stage.wait(0.001)
+        assert first.copies._copies == {}
+
+
+def test_a_topic_that_was_deleted_does_not_come_back_by_what_the_power_has_left() -> None:
+    """Empty directories, and nothing that says of which format they were."""
+    with on_stage(default_replication_factor=3) as stage:
+        stage.create("clicks", 1)
+        third = stage.brokers[3]
+        third.machine.kill()
+        stage.ask(1, requests.delete, "clicks")
+        files = third.disk.files
+        for name in files.listdir("/data/logs/clicks-0"):
+            files.unlink(f"/data/logs/clicks-0/{name}")
+        files.unlink("/data/logs/.hermes_topics")
+        third.start()
+        stage.wait(10)
+        assert stage.directories("clicks") == []
+        assert what_is_to_be_deleted(stage) == []
+
+
 def test_copies_that_are_dismissed_before_their_topic_is_known_to_be_deleted_all_go() -> None:
     with on_stage(default_replication_factor=3) as stage:
         stage.create("clicks", 3)
