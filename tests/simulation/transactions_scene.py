@@ -9,7 +9,7 @@ from committed_readers import CommittedReader
 from copies_scene import Copies
 from invariants_transactions import TransactionBooks
 from schedule import SCENES
-from transactional_clients import TransactionalProducer
+from transactional_producers import TransactionalProducer
 from world import World
 
 #: When all is read once more, after troubles: what was left open has timed out by then.
