@@ -293,7 +293,9 @@ class Serving:
             if delay > 0:
                 self._later(delay, place)
                 continue
-            max_bytes, is_warm = min(left, _PARTITION_BYTES), place in self._warm
+            # A follower flushes each answer before it asks again: who catches up alone gets more.
+            max_bytes = min(left, _PARTITION_BYTES) if session.ready else left
+            is_warm = place in self._warm
             try:
                 answer, data = copy.answer(fetch, max_bytes, resident=not is_warm)
             except NotInMemoryError:

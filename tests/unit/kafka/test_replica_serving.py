@@ -133,6 +133,17 @@ def test_what_is_there_is_sent_at_once(bench: Bench) -> None:
     assert (code, answered.place, len(answered.data)) == (Code.NONE, bench.first.place, 2)
 
 
+def test_a_response_is_full_however_many_it_is_about(bench: Bench) -> None:
+    first, second = bench.copies.values()
+    first.end = second.end = 1 << 23
+    for asked, sizes in (
+        ([(first, 0)], [4 << 20]),
+        ([(first, 0), (second, 0)], [1 << 20, 3 << 20]),
+    ):
+        _, answered = bench.read(bench.ask(*asked))
+        assert [len(each.data) for each in answered] == sizes
+
+
 def test_a_request_waits_for_an_append(bench: Bench) -> None:
     waiting = bench.ask((bench.first, 0))
     assert not waiting.is_known
