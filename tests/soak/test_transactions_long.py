@@ -77,6 +77,7 @@ def test_whatever_befalls_three(
         seed=number,
         **counts,
         **load.clients.counts(),
+        stalled=load.clients.stalls,
     )
 
 
@@ -118,6 +119,7 @@ def test_whatever_befalls_one(tmp_path: Path, coordination: str, client: str) ->
         seed=number,
         **{name.replace(" ", "_"): times(count) for name, count in usual.items()},
         **clients.counts(),
+        stalled=clients.stalls,
     )
 
 

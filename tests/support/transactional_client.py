@@ -1,9 +1,9 @@
 """A process that makes one transaction after the other with librdkafka, until its input ends.
 
-`address topic partitions name life how seed`: `how` is "assign", or the group by which it
-subscribes to the topic; that one's offsets are committed with the transactions. It polls and sends
-within each, and tells what a `transactional_history.History` needs, a line of JSON when one begins,
-when it is about to be committed, and when it is over.
+`address topic partitions name life how seed`: `how` is "assign", or both the protocol and the name
+of the group by which it subscribes to the topic; that one's offsets are committed with the
+transactions. It polls and sends within each, and tells what a `transactional_history.History`
+needs, a line of JSON when one begins, when it is about to be committed, and when it is over.
 """
 
 import json
@@ -76,14 +76,18 @@ class _Client:
         self._producer = producer
         if self._consumer is not None:
             self._consumer.close()
+        group: dict[str, Any] = {"group.id": self._group or self._name}
+        if self._group == "consumer":
+            group["group.protocol"] = self._group
+        else:
+            group["session.timeout.ms"] = 10_000
         self._consumer = Consumer(
             {
+                **group,
                 "bootstrap.servers": self._address,
-                "group.id": self._group or self._name,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 10_000,
                 "reconnect.backoff.max.ms": 200,
                 "fetch.wait.max.ms": 100,
                 "log_level": 0,
@@ -112,9 +116,11 @@ class _Client:
     def _moved(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """A group's partitions go round: what was polled of them can't be committed any more."""
         self._moves += 1
-        self._next.clear()
-        self._first.clear()
-        self._tell_moved(set(self._partitions))
+        moved = {each.partition for each in places}
+        for each in moved:
+            self._next.pop(each, None)
+            self._first.pop(each, None)
+        self._tell_moved(moved)
 
     def _tell_moved(self, partitions: set[int]) -> None:
         self._steps.append(["assign", sorted(partitions)])

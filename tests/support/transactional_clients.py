@@ -22,11 +22,12 @@ from transactional_history import Assigned, History, Message, Polled, Sent, Step
 
 __all__ = ["CLIENTS", "TransactedCluster", "TransactionalClients"]
 
-#: So long a client may tell nothing: librdkafka may wait for ever (its issues 5456 and 5511).
-_PATIENCE_SECONDS = DEADLINE_SECONDS / 2
+#: So long a client may tell nothing: librdkafka may wait for ever (its issues 5456 and 5511). It
+#: does no harm to kill one that was merely slow.
+_PATIENCE_SECONDS = 40.0
 
-#: How many clients there are: those that assign themselves partitions, and a group's.
-_HOW = ("assign", "assign", "subscribers", "subscribers")
+#: How clients come to partitions: they assign themselves some, or are in a group of a protocol.
+_HOW = ("assign", "classic", "classic", "consumer", "consumer")
 
 
 def _librdkafka(*arguments: str) -> Sequence[str]:
@@ -83,6 +84,8 @@ class _Client:
             self._wait()
         except subprocess.TimeoutExpired:
             self.kill()
+        else:
+            assert self.process.returncode == 0, f"a client has failed: {self.errors}"
 
     def _wait(self) -> None:
         self.process.wait(_PATIENCE_SECONDS)
@@ -94,6 +97,8 @@ class _Client:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if not line.endswith("\n"):
+                return  # it was killed while it told that
             self.told_at = time.monotonic()
             told = json.loads(line)
             if error := told.pop("error", None):

@@ -93,7 +93,11 @@ public class TransactionalClient implements ConsumerRebalanceListener {
         settings.put("isolation.level", "read_committed");
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", "10000");
+        if ("consumer".equals(group)) {
+            settings.put("group.protocol", group);
+        } else {
+            settings.put("session.timeout.ms", "10000");
+        }
         settings.put("fetch.max.wait.ms", "100");
         consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
         clients++;
@@ -131,10 +135,12 @@ public class TransactionalClient implements ConsumerRebalanceListener {
     }
 
     public void onPartitionsAssigned(Collection<TopicPartition> places) {
+        Set<Integer> moved = new HashSet<>();
+        places.forEach(each -> moved.add(each.partition()));
         moves++;
-        next.clear();
-        first.clear();
-        tellMoved(everywhere);
+        next.keySet().removeAll(moved);
+        first.keySet().removeAll(moved);
+        tellMoved(moved);
     }
 
     public void onPartitionsRevoked(Collection<TopicPartition> places) {
