@@ -6,7 +6,7 @@ from typing import Any, Final
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.matched_topics import LONGEST_REGEX
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
 from hermes.regex import JavaPattern, RegexTooCostlyError
 from hermes.security import Operation, Resource
 from hermes.transactions.state import State, Transaction, group_at
@@ -18,6 +18,8 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 #: The states by which transactions can be looked for.
 _STATES: Final = frozenset({*(each.label for each in State), "PrepareEpochFence"})
+
+_REFUSED: Final = {"error_code": Code.TOPIC_AUTHORIZATION_FAILED}
 
 _NO_TRANSACTION: Final = Transaction(0, 0, 0, State.EMPTY, started_ms=0)
 
@@ -33,22 +35,17 @@ async def describe_producers(request: Any, call: Call) -> Any:
         for number in numbers:
             await call.after_entry(entry)
             entry += 1
-            code, text, found = Code.TOPIC_AUTHORIZATION_FAILED, None, ()
+            fields, found = error_fields() | _REFUSED, ()
             if is_permitted:
                 try:
-                    code, found = Code.NONE, _producers(call, name, number)
+                    fields, found = error_fields(), _producers(call, name, number)
                     if count + len(found) > _MOST_PRODUCERS and count:
                         raise KafkaError(Code.POLICY_VIOLATION, "Ask for fewer partitions at once.")
                     count += len(found)
                 except HermesError as error:
-                    code, text, found = code_of(error), str(error), ()
+                    fields, found = error_fields(error), ()
             partitions.append(
-                make.PartitionResponse(
-                    partition_index=number,
-                    error_code=code,
-                    error_message=text,
-                    active_producers=found,
-                )
+                make.PartitionResponse(partition_index=number, active_producers=found, **fields)
             )
         topics.append(make.TopicResponse(name=name, partitions=tuple(partitions)))
     call.is_large = entry + count > LARGE_ENTRIES

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.announcement import Announcement
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.shared import Shared
@@ -66,12 +67,12 @@ _Decide: TypeAlias = Callable[[Transaction | None, int, int | None], Transaction
 class Entry:
     """What is known of one id; None while it is a new one whose first state is being stored."""
 
-    __slots__ = ("is_changing", "transaction", "waiting")
+    __slots__ = ("changed", "is_changing", "transaction")
 
     def __init__(self) -> None:
         self.transaction: Transaction | None = None
         self.is_changing = False
-        self.waiting: list[Deferred[bool]] = []  # for its next change
+        self.changed: Announcement[bool] = Announcement()
 
 
 class Part:
@@ -80,7 +81,7 @@ class Part:
     Attributes:
         ongoing: the names of those whose transactions are.
         places: how many there are in all transactions.
-        loading: those who wait until it is read; None once it is.
+        loading: tells those who wait until it is read; None once it is.
     """
 
     def __init__(self, log: StateLog) -> None:
@@ -88,7 +89,7 @@ class Part:
         self.entries: dict[str, Entry] = {}
         self.ongoing: set[str] = set()
         self.places = 0
-        self.loading: list[Deferred[None]] | None = []
+        self.loading: Announcement[None] | None = Announcement()
 
     def note(self, name: str, made: Transaction | None) -> None:
         """It is stored."""
@@ -119,7 +120,7 @@ class TransactionCoordinator:
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self._parts: dict[int, Part] = {}
         self._unreadable: dict[int, float] = {}  # until when, by their numbers
-        self._creating: list[Deferred[None]] | None = None
+        self._creating: Announcement[None] | None = None
         self._timer: Any = None
         self._looks = 0
         self._is_stopped = False
@@ -154,11 +155,9 @@ class TransactionCoordinator:
     async def _create(self) -> None:
         """Create the topic, once for all who wait for that."""
         if self._creating is not None:
-            waiter: Deferred[None] = Deferred()
-            self._creating.append(waiter)
-            await waiter
+            await self._creating.wait()
             return
-        self._creating = []
+        self._creating = created = Announcement[None]()
         try:
             copies = max(1, min(_COPIES, len(self._topics.broker_ids)))
             await self._changes.create(STATE_TOPIC, _PARTITIONS, _SETTINGS, UNKNOWN_CLIENT, copies)
@@ -167,9 +166,8 @@ class TransactionCoordinator:
         except HermesError as error:
             self._log.error("topic", "__transaction_state can't be created: {error}", error=error)
         finally:
-            waiting, self._creating = self._creating, None
-            for each in waiting:
-                each.callback(None)
+            self._creating = None
+            created.tell(None)
 
     async def _part_of(self, transactional_id: str) -> Part:
         if not 0 < len(transactional_id) <= LONGEST_NAME:
@@ -179,9 +177,7 @@ class TransactionCoordinator:
             raise KafkaError(Code.NOT_COORDINATOR)
         part = self._led(partition_of(transactional_id, len(topic.partitions)))
         if part.loading is not None:
-            waiter: Deferred[None] = Deferred()
-            part.loading.append(waiter)
-            await waiter
+            await part.loading.wait()
         self._check(part)
         return part
 
@@ -234,20 +230,20 @@ class TransactionCoordinator:
             return
         for name, each in found.items():
             part.note(name, each)
-        waiting, part.loading = part.loading or [], None
+        loaded, part.loading = part.loading, None
         for name, entry in part.entries.items():
             if entry.transaction is not None and entry.transaction.state.is_prepared:
                 self._end(part, name, entry.transaction)
-        for each in waiting:
-            each.callback(None)
+        if loaded is not None:
+            loaded.tell(None)
 
     def _leave(self, number: int, part: Part) -> None:
         if self._parts.get(number) is part:
             del self._parts[number]
-        waiting, part.loading = part.loading or [], None
+        loaded, part.loading = part.loading, None
         part.log.is_doubtful = True
-        for each in waiting:
-            each.callback(None)
+        if loaded is not None:
+            loaded.tell(None)
 
     def _check(self, part: Part) -> None:
         if self._is_stopped or not part.log.is_current:
@@ -366,9 +362,8 @@ class TransactionCoordinator:
 
     async def _changed(self, entry: Entry, seconds: float) -> bool:
         """Wait for the next change of an id; whether there was one in time."""
-        change: Deferred[bool] = Deferred()
-        entry.waiting.append(change)
-        timer = self._shared.clock.callLater(seconds, _give, change, False)
+        change = entry.changed.wait()
+        timer = self._shared.clock.callLater(seconds, change.callback, False)
         has_changed = await change
         if timer.active():
             timer.cancel()
@@ -391,9 +386,7 @@ class TransactionCoordinator:
             entry.is_changing = False
             if entry.transaction is None:
                 del part.entries[name]
-            waiting, entry.waiting = entry.waiting, []
-            for each in waiting:
-                _give(each, True)
+            entry.changed.tell(True)
         if made is not None and made.state.is_prepared:
             self._end(part, name, made)
 
@@ -459,8 +452,3 @@ def _expired(part: Part, now_ms: int) -> Iterator[str]:
             continue
         if deciding.has_expired(known, _RETENTION_MS, now_ms):
             yield name
-
-
-def _give(waiter: "Deferred[bool]", result: bool) -> None:
-    if not waiter.called:
-        waiter.callback(result)
