@@ -1,7 +1,7 @@
 """`hermes replicas`: who has copies of partitions, who leads them, and to change both."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -10,7 +10,7 @@ from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION, YES_OPTION
 from hermes.cli.replica_moves import add_broker, drain, move, throttle
 from hermes.cli.replica_options import PLACES_ARGUMENT, TOPICS_ARGUMENT, asking, wait_for
-from hermes.cli.terminal import confirm, write_json, write_line, write_rows
+from hermes.cli.terminal import confirm, format_bytes, write_json, write_line, write_rows
 from hermes.client.kafka_replicas import (
     NOBODY,
     Broker,
@@ -18,6 +18,7 @@ from hermes.client.kafka_replicas import (
     Partition,
     Place,
     lags_of,
+    progress_of,
 )
 from hermes.client.replica_verifying import first_difference
 from hermes.errors import ClientError, HermesError
@@ -48,11 +49,11 @@ def list_(replicas: KafkaReplicas, as_json: bool, problems: bool, topics: tuple[
     """Show all partitions, or those of TOPICs: leader, epoch, copies, those in sync, lag.
 
     The lag is what the slowest copy lacks, in messages. `why` tells of copies that aren't in sync:
-    the broker is down, is being given one, or is catching up.
+    the broker is down, is being given one, or is catching up, and how much it has by now.
     """
     brokers = replicas.brokers()
     found = [each for each in replicas.partitions(topics) if not (problems and each.is_settled)]
-    ends = replicas.ends(found, brokers)
+    ends, sizes = replicas.ends(found, brokers), replicas.sizes(found, brokers)
     rows = []
     for each in found:
         lags = lags_of(each, ends.get(each.place, {}))
@@ -69,6 +70,7 @@ def list_(replicas: KafkaReplicas, as_json: bool, problems: bool, topics: tuple[
                 for one in each.replicas
                 if one not in each.in_sync
             ],
+            "copied_bytes": _copied_bytes(each, sizes.get(each.place, {})),
         }
         rows.append(shown if as_json else shown | _as_texts(shown))
     names = ("topic", "partition", "leader", "epoch", "replicas", "in_sync", "lag", "why")
@@ -76,9 +78,19 @@ def list_(replicas: KafkaReplicas, as_json: bool, problems: bool, topics: tuple[
     fail_for(replicas.faults)
 
 
+def _copied_bytes(partition: Partition, sizes: Mapping[int, int]) -> dict[str, tuple[int, int]]:
+    found = {each: progress_of(partition, each, sizes) for each in partition.replicas}
+    return {str(each): known for each, known in found.items() if known is not None}
+
+
 def _as_texts(row: dict[str, Any]) -> dict[str, Any]:
     lists = {key: ",".join(map(str, row[key])) for key in ("replicas", "in_sync")}
-    return {**lists, "why": "; ".join(row["why"]) or None}
+    why = []
+    for each in row["why"]:
+        known = row["copied_bytes"].get(each.partition(" ")[0])
+        has = f": {format_bytes(known[0])} of {format_bytes(known[1])}" if known else ""
+        why.append(each + has)
+    return {**lists, "why": "; ".join(why) or None}
 
 
 @command.command("wait", short_help="Wait until all copies are in sync.")

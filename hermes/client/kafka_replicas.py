@@ -247,6 +247,35 @@ class KafkaReplicas(KafkaBrokers):
                 asked.setdefault(broker_id, []).append(each.place)
         return self._offsets(asked, brokers, _LATEST)
 
+    def sizes(
+        self, partitions: Iterable[Partition], brokers: Mapping[int, Broker]
+    ) -> dict[Place, dict[int, int]]:
+        """How many bytes leaders have, and copies that aren't in sync, by broker.
+
+        Without those that don't tell. Of partitions whose copies are all in sync nothing is asked.
+        """
+        asked: dict[int, dict[str, list[int]]] = {}
+        for each in partitions:
+            behind = set(each.replicas) - each.in_sync
+            for broker_id in behind | {each.leader} if behind else ():
+                topic, number = each.place
+                asked.setdefault(broker_id, {}).setdefault(topic, []).append(number)
+        found: dict[Place, dict[int, int]] = {}
+        for broker_id in asked.keys() & brokers.keys():
+            topics = [
+                {"topic": name, "partitions": each} for name, each in asked[broker_id].items()
+            ]
+            try:
+                answer = self.ask(brokers[broker_id].address, "DescribeLogDirs", 1, topics=topics)
+            except ClientError:  # down, or not for this user
+                continue
+            for directory in answer.results:
+                for told in directory.topics:
+                    for one in told.partitions:
+                        place = told.name, one.partition_index
+                        found.setdefault(place, {})[broker_id] = one.partition_size
+        return found
+
     def starts(
         self, partitions: Iterable[Partition], brokers: Mapping[int, Broker]
     ) -> dict[Place, int]:
@@ -383,6 +412,19 @@ def lags_of(partition: Partition, ends: Mapping[int, int]) -> dict[int, int]:
     if end is None:
         return {}
     return {each: max(0, end - has) for each, has in ends.items() if each != partition.leader}
+
+
+def progress_of(
+    partition: Partition, broker_id: int, sizes: Mapping[int, int]
+) -> tuple[int, int] | None:
+    """How many bytes a copy that isn't in sync has, and of how many; None where that isn't known.
+
+    Copies that were compacted differently differ, so it is as many as the leader has at most.
+    """
+    has, of = sizes.get(broker_id), sizes.get(partition.leader)
+    if has is None or of is None or broker_id in partition.in_sync:
+        return None
+    return min(has, of), of
 
 
 def _check(code: Any, what: str, message: str | None = None) -> None:

@@ -18,6 +18,7 @@ from hermes.client.kafka_replicas import (
     Partition,
     Place,
     lags_of,
+    progress_of,
     stored_partitions,
 )
 from hermes.console.cache import ReadCache
@@ -56,13 +57,16 @@ class CopyRow(NamedTuple):
 class MoveRow(NamedTuple):
     """How far a broker that gets a copy is: `copied` of `total` messages, None where not known.
 
-    `rate`: messages a second.
+    Attributes:
+        rate: messages a second.
+        copied_bytes: the same in bytes.
     """
 
     broker_id: int
     copied: int | None
     total: int | None
     rate: float | None
+    copied_bytes: tuple[int, int] | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -83,6 +87,7 @@ class ReplicaRow:
         start: where it begins; None where that wasn't asked.
         min_in_sync: how many copies acks=all needs in sync; likewise.
         rates: messages a second that copies grow by, by broker.
+        sizes: bytes of the leader's copy, and of those that aren't in sync, by broker.
     """
 
     partition: Partition
@@ -92,6 +97,7 @@ class ReplicaRow:
     start: int | None = None
     min_in_sync: int | None = None
     rates: Mapping[int, float] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def topic(self) -> str:
@@ -146,7 +152,8 @@ class ReplicaRow:
             return MoveRow(broker_id, None, None, None)
         total = end - self.start
         copied = None if has is None else min(max(has - self.start, 0), total)
-        return MoveRow(broker_id, copied, total, self.rates.get(broker_id))
+        copied_bytes = progress_of(self.partition, broker_id, self.sizes)
+        return MoveRow(broker_id, copied, total, self.rates.get(broker_id), copied_bytes)
 
     def is_shown(self, what: str) -> bool:
         wanted = {
@@ -277,7 +284,8 @@ class ReplicaReader:
         brokers = replicas.brokers()
         partitions = [row.partition for row in rows]
         ends = replicas.ends(partitions, brokers)
-        starts = replicas.starts([each for each in partitions if each.is_moving], brokers)
+        moving = [each for each in partitions if each.is_moving]
+        starts, sizes = replicas.starts(moving, brokers), replicas.sizes(moving, brokers)
         least = replicas.min_in_sync(dict.fromkeys(row.topic for row in rows))
         rates = self._grown(rows, ends)
         return tuple(
@@ -287,6 +295,7 @@ class ReplicaReader:
                 start=starts.get(row.partition.place),
                 min_in_sync=least.get(row.topic),
                 rates=rates.get(row.partition.place, {}),
+                sizes=sizes.get(row.partition.place, {}),
             )
             for row in rows
         )

@@ -125,19 +125,22 @@ def test_a_move_shows_how_far_it_is_and_is_undone(
     placed(cluster, "slow", 1, 2)
     config = ProducerConfig(zookeeper_connect=cluster.coordination, acks="flushed")
     with Producer(config) as producer:
-        for _ in range(EACH):  # a batch each, of which two fit into one fetch
-            producer.send("slow", b"m" * 400_000, partition=0)
+        for _ in range(EACH):  # a batch each, of which four fit into one fetch
+            producer.send("slow", b"m" * 900_000, partition=0)
             producer.flush()
     throttle(cluster, "1KB")  # so that it goes on until it is undone
     try:
         order = {"do": "move", "partition": "slow:0", "to": "3,2"}
         page = pages("replicas", "change", **order)
         assert pages.post("replicas", "change", **order, plan=digest(page)).status == 303
-        progress = r"slow:0 1 3 ([1-9]) of 10 messages.* Undo the move of slow:0"
+        size = r"\(\d\.\d MiB of 8\.6 MiB\)"
+        progress = rf"slow:0 1 3 ([1-9]) of 10 messages {size}.* Undo the move of slow:0"
         cluster.wait_until(
             lambda: bool(re.search(progress, text(pages("replicas", q="slow", show="moving")))),
             "it doesn't show how far it is",
         )
+        listed = run(cluster, "list", "slow")
+        assert re.search(r"3 gets a copy: \d\.\d MiB of 8\.6 MiB\n", listed), listed
         page = pages("replicas", q="slow")
         assert "slow:0 moves 1 2" not in text(page)
         assert re.search(r"3 gets a copy lacks \d messages", text(page)), text(page)
@@ -155,9 +158,14 @@ def test_a_move_shows_how_far_it_is_and_is_undone(
 
 
 def throttle(cluster: ReplicatedCluster, rate: str) -> None:
+    run(cluster, "throttle", rate)
+
+
+def run(cluster: ReplicatedCluster, name: str, *arguments: str) -> str:
     kafka = cluster.bootstrap.split(",")[0]
-    line = [_HERMES, "replicas", "throttle", "-k", kafka, rate]
-    subprocess.run(line, check=True, timeout=DEADLINE_SECONDS)
+    line = [_HERMES, "replicas", name, "-k", kafka, *arguments]
+    ran = subprocess.run(line, check=True, timeout=DEADLINE_SECONDS, capture_output=True, text=True)
+    return ran.stdout
 
 
 def test_a_topic_gets_more_copies_and_a_broker_is_drained(
