@@ -168,35 +168,39 @@ def compare(
         known = dict(by_topic[topic])
         for tier, tally in others:
             pair = _TierComparison(tiers, topic, first, reference, tier, tally, report, grace_ms)
-            own = _reference_of_unstamped(tier, known, first, is_chosen=bool(chosen))
-            report.windows += pair.windows(since_ms, unstamped=None if own == first else False)
+            own = _references_of_unstamped(tier, known, first, is_chosen=bool(chosen))
+            is_first = own == {first: tally}
+            report.windows += pair.windows(since_ms, unstamped=None if is_first else False)
             if (total := pair.total()) is not None:
                 report.totals.append(total)
-            if own is not None and own != first:
-                pair = _TierComparison(tiers, topic, own, known[own], tier, tally, report, grace_ms)
+            for of, part in {} if is_first else own.items():
+                pair = _TierComparison(tiers, topic, of, known[of], tier, part, report, grace_ms)
                 report.windows += pair.windows(since_ms, unstamped=True)
     return report
 
 
-def _reference_of_unstamped(
+def _references_of_unstamped(
     tier: str, known: Mapping[str, TopicTally], first: str, *, is_chosen: bool
-) -> str | None:
-    """What a tier's messages without a stamp are compared with.
+) -> dict[str, TopicTally]:
+    """What a tier's messages without a stamp are compared with: by tier those of them that are.
 
     Nobody says where those of a cluster come from: another cluster may have others under the same
-    name. A mirror's come from the cluster that its logs are named after.
+    name. A mirror's come from the clusters that its logs are named after.
     """
+    tally = known[tier]
     if is_chosen and not _is_producers(first):
-        return first
-    if known[tier].counted is not None:
-        of = known[tier].commits.of
-        return of if of in known else None
-    if tier.partition(":")[0] == _MIRROR:
-        sources = {log.partition("/")[0] for log in known[tier].logs}
-        of = f"{_CLUSTER}:{sources.pop()}" if len(sources) == 1 else ""
-        return of if of in known else None
+        return {first: tally}
+    kind = tier.partition(":")[0]
     clusters = [each for each in known if each.partition(":")[0] == _CLUSTER]
-    return clusters[0] if len(clusters) == 1 and tier not in clusters else None
+    of = ""
+    if tally.counted is not None:
+        of = tally.commits.of
+    elif kind == _MIRROR:
+        by_source = {f"{_CLUSTER}:{each}": part for each, part in tally.by_source().items()}
+        return {of: part for of, part in by_source.items() if of in known}
+    elif len(clusters) == 1 and kind != _CLUSTER:
+        (of,) = clusters
+    return {of: tally} if of in known else {}
 
 
 def _is_producers(tier: str) -> bool:

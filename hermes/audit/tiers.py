@@ -122,6 +122,15 @@ class TopicTally:
             add_tallies(found, log.tallies())
         return found
 
+    def by_source(self) -> "dict[str, TopicTally]":
+        """What a mirror has counted in ranges, by the source in the names of its logs."""
+        found: dict[str, dict[str, LogTally]] = {}
+        for name, log in self.logs.items():
+            found.setdefault(name.partition("/")[0], {})[name] = log
+        if len(found) == 1:
+            return dict.fromkeys(found, self)
+        return {source: replace(self, logs=logs) for source, logs in found.items()}
+
     def since_ms(self) -> int:
         return max((log.since_ms for log in self.logs.values()), default=0)
 
@@ -201,12 +210,20 @@ class Tiers:
         held.add(event.process, event.time_ms, body)
 
     def names(self) -> list[str]:
-        """The tiers, in the order of a pipeline."""
+        """The tiers, in the order of a pipeline; clusters that are mirrored before others."""
         ranks = ("producers", "cluster", "mirror", "group", "spark")
+        sources = {
+            f"cluster:{source}"
+            for tier, topics in self.topics.items()
+            if tier.startswith("mirror:")
+            for tally in topics.values()
+            for source in tally.by_source()
+        }
 
-        def rank(tier: str) -> tuple[int, str]:
+        def rank(tier: str) -> tuple[int, bool, str]:
             kind = tier.partition(":")[0]
-            return ranks.index(kind) if kind in ranks else len(ranks), tier
+            place = ranks.index(kind) if kind in ranks else len(ranks)
+            return place, kind == "cluster" and tier not in sources, tier
 
         return sorted(self.topics, key=rank)
 

@@ -372,12 +372,34 @@ def test_a_mirrors_messages_without_a_stamp_are_compared_with_its_source(pipelin
     assert (window.tier, window.against, window.state) == ("mirror:m", "cluster:east", state)
 
 
-@pytest.mark.parametrize("logs", [["north/0"], ["east/0", "north/0"]])
-def test_a_mirror_of_clusters_that_nobody_counts_is_not_compared_with_another(pipeline, logs):
+def test_a_mirror_of_several_clusters_is_compared_with_each_by_what_came_from_there(pipeline):
     records_of(pipeline, "cluster:east", "0-0", range(5))
-    for log in logs:
-        records_of(pipeline, "mirror:m", log, range(4))
+    records_of(pipeline, "cluster:north", "0-0", range(10, 13))
+    records_of(pipeline, "cluster:west", "0-0", [*range(5), *range(10, 13)])
+    records_of(pipeline, "mirror:m", "east/0", range(4))
+    records_of(pipeline, "mirror:m", "north/0", range(10, 13))
+    records_of(pipeline, "mirror:m", "south/0", range(20, 23))  # which nobody counts
+    assert [(each.against, each.state, each.found) for each in pipeline.report().windows] == [
+        ("cluster:east", "short", 4),
+        ("cluster:north", "complete", 3),
+    ]
+
+
+def test_a_mirror_of_clusters_that_nobody_counts_is_not_compared_with_another(pipeline):
+    records_of(pipeline, "cluster:east", "0-0", range(5))
+    records_of(pipeline, "mirror:m", "north/0", range(4))
     assert pipeline.report().windows == []
+
+
+def test_what_is_mirrored_is_the_measure_of_what_it_is_mirrored_to(pipeline):
+    sent = pipeline.send(pipeline.producer(), [b"x"] * 9)  # which reports nothing
+    pipeline.count("cluster:z", sent)
+    pipeline.count("mirror:m", sent[1:], log="z/0-0")
+    pipeline.count("cluster:a", sent[1:], log="a")
+    assert [(each.tier, each.against, each.state) for each in pipeline.report().windows] == [
+        ("cluster:a", "cluster:z", "short"),
+        ("mirror:m", "cluster:z", "short"),
+    ]
 
 
 def test_late_messages_count_in_their_windows_and_are_told(pipeline):
