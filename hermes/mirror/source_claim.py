@@ -200,8 +200,9 @@ class SourceClaim(Claim):
 
     def cover(self, offset: int) -> None:
         with self.lock:
-            if self.acknowledged is not None and self.covered is not None:
-                self.covered = max(self.covered, min(offset, self.acknowledged))
+            # One beyond is of a log that the source has begun anew since.
+            if self.covered is not None and offset <= (self.acknowledged or 0):
+                self.covered = max(self.covered, offset)
 
     # -- planning -------------------------------------------------------------------------------
 

@@ -104,6 +104,24 @@ def test_only_what_is_reported_is_committed_also_after_a_failure() -> None:
     assert claim.covered == 10
 
 
+def test_a_report_on_a_topic_is_none_on_the_one_that_was_made_anew() -> None:
+    context = Context(compacted=True)
+    claim = claimed(context)
+    claim.add(RecordSet(HOLES, 0), claim.epoch)
+    context.arrive()
+    assert context.counter.publish()
+    claim.start_over_at = 0
+    claim.restart(claim.epoch, None)
+    begin(claim, 0)
+    claim.add(RecordSet(encode_batch([Record(0, NOW_MS, None, b"0")]), 0), claim.epoch)
+    context.arrive()
+    claim.cover(context.counter.published_to("clicks", claim.log))
+    assert (claim.acknowledged, claim.covered) == (1, 0)
+    assert context.counter.publish()
+    claim.cover(context.counter.published_to("clicks", claim.log))
+    assert claim.covered == 1
+
+
 def test_what_the_target_has_already_is_counted_and_not_sent() -> None:
     context = Context(compacted=True)
     claim = claimed(context)
