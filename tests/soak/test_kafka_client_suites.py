@@ -3,10 +3,12 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from coordination_servers import ServerProcess
+from replicated_cluster import ReplicatedCluster
 from soak import report
 
 from hermes.testing import running_kafka
@@ -17,18 +19,30 @@ pytestmark = pytest.mark.soak
 #: `__consumer_offsets`: Hermes keeps offsets elsewhere. Those of share groups skip themselves.
 _FRANZ_GO = (
     "TestAddRemove|TestConsumeMax|TestConsumeTopic|TestDirect|TestGroupETL|TestGroupSimple"
-    "|TestHookPoll|TestIssue|TestLookback|TestPause|TestPing|TestPooling|TestUnknownGroup"
+    "|TestHookPoll|TestIssue|TestLookback|TestPause|TestPing|TestPooling|TestTxnEtl|TestUnknownGroup"
 )
 
-#: librdkafka's, by their numbers. Not here: what asks its own mock cluster, or nobody; transactions
-#: and share groups, which aren't there; what runs scripts of Kafka's (0052, 0077, 0115, 0119); what
-#: skips itself; and 0081, which wants the broker to compress again (`compression.type`).
+#: librdkafka's, by their numbers. Not here: what asks its own mock cluster, or nobody; share
+#: groups, which aren't there; what runs scripts of Kafka's (0052, 0077, 0115, 0119); what skips
+#: itself; and 0081, which wants the broker to compress again (`compression.type`).
 _LIBRDKAFKA = """
     0001 0002 0003 0005 0007 0008 0011 0012 0013 0014 0015 0017 0018 0019 0020 0021 0022 0026 0029
     0030 0031 0033 0034 0036 0039 0040 0041 0042 0044 0045 0046 0048 0049 0050 0051 0056 0057 0059
     0060 0061 0064 0065 0067 0069 0070 0073 0074 0075 0076 0083 0084 0085 0086 0089 0090 0091 0093
-    0094 0099 0100 0102 0106 0112 0113 0118 0120 0121 0122 0123 0125 0127 0130 0132 0137 0140 0152
+    0094 0099 0100 0102 0106 0112 0113 0118 0120 0121 0122 0123 0125 0127 0129 0130 0132 0137 0140
+    0152
 """
+
+#: Those of librdkafka's that want three brokers: transactions.
+_ON_THREE = ("0103",)
+
+#: Both expect the broker of their authors: topics with four partitions, short sessions, and that
+#: members who come together begin together.
+_AUTHORS = {
+    "num_partitions": 4,
+    "group_min_session_timeout": "500ms",
+    "group_initial_rebalance_delay": "100ms",
+}
 
 _MINUTES = 30
 
@@ -44,14 +58,7 @@ def suites() -> Path:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    # Both expect the broker of their authors: topics with four partitions, short sessions, and that
-    # members who come together begin together.
-    settings = {
-        "num_partitions": 4,
-        "group_min_session_timeout": "500ms",
-        "group_initial_rebalance_delay": "100ms",
-    }
-    with running_kafka(settings=settings) as running:
+    with running_kafka(settings=_AUTHORS) as running:
         yield running.bootstrap_servers
 
 
@@ -84,12 +91,31 @@ def test_franz_go(suites: Path, bootstrap: str, tmp_path: Path) -> None:
         KGO_TEST_RECORDS="20000",
     )
     passed = re.findall(r"^ *--- PASS: (\S+)", printed, re.MULTILINE)
-    assert {"TestGroupETL", "TestGroupETL/range", "TestIssue434"} <= set(passed)
+    assert {"TestGroupETL/range", "TestIssue434", "TestTxnEtl"} <= set(passed)
     report("franz-go's tests", passed=len(passed))
 
 
 @pytest.mark.parametrize("number", _LIBRDKAFKA.split())
 def test_librdkafka(number: str, suites: Path, bootstrap: str, tmp_path: Path) -> None:
+    run_librdkafka(number, suites, bootstrap, tmp_path)
+
+
+@pytest.mark.parametrize("number", _ON_THREE)
+def test_librdkafka_on_three(
+    number: str,
+    suites: Path,
+    coordination_server: Callable[[str], ServerProcess],
+    tmp_path: Path,
+) -> None:
+    tree = f"{coordination_server('embedded').address}/librdkafka-{number}"
+    cluster = ReplicatedCluster(tmp_path / "cluster", tree, **_AUTHORS)
+    try:
+        run_librdkafka(number, suites, cluster.bootstrap, tmp_path)
+    finally:
+        cluster.close()
+
+
+def run_librdkafka(number: str, suites: Path, bootstrap: str, tmp_path: Path) -> None:
     folder = suites / "librdkafka"
     config = tmp_path / "test.conf"
     config.write_text(f"bootstrap.servers={bootstrap}\n")

@@ -13,8 +13,8 @@ import org.apache.kafka.streams.kstream.Repartitioned;
 /**
  * Kafka Streams' word count: lines -> words, repartitioned -> counts in a store with a changelog.
  *
- * Arguments: the servers, the application's id, a directory for its state, the topics of lines and of
- * counts, and how often it commits and purges, in ms.
+ * Each count that it makes is written. Arguments: the servers, the application's id, a directory for its
+ * state, the topics of lines and of counts, how often it commits and purges, in ms, and its guarantee.
  */
 public class WordCount {
     public static void main(String[] arguments) {
@@ -24,6 +24,8 @@ public class WordCount {
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[2]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[5]);
         settings.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, arguments[6]);
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[7]);
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
