@@ -31,12 +31,14 @@ _NO_COORDINATOR: Final = (
 
 async def join(call: Call, transactional_id: str, entries: Sequence[Entry]) -> None:
     """Have what is transactional be part of its producer's transaction, or refuse it."""
+    adds = call.version >= _JOINS
     wanted: dict[Producer, dict[Place, list[Entry]]] = {}
     for each in entries:
         if not each.headers or not each.headers[0].attributes & TRANSACTIONAL_BIT:
             continue
         assert each.found is not None
         header, place = each.headers[0], (each.found.name, each.partition)
+        each.has_growing_epoch = adds
         if each.error is not None:
             continue
         try:
@@ -50,7 +52,6 @@ async def join(call: Call, transactional_id: str, entries: Sequence[Entry]) -> N
             producer = Producer(header.producer_id, header.producer_epoch)
             wanted.setdefault(producer, {}).setdefault(place, []).append(each)
     for producer, places in wanted.items():
-        adds = call.version >= _JOINS
         codes = await call.server.transactions.join(transactional_id, producer, places, adds=adds)
         for place, some in places.items():
             for each in some:
@@ -67,7 +68,13 @@ def _is_in(known: ProducerState | None, header: BatchHeader) -> bool:
 
 
 def is_still_in(entry: Entry, log: Log) -> bool:
-    """Whether the transaction that a batch was found to be part of hasn't ended since."""
+    """Whether the transaction that a batch was found to be part of hasn't ended since.
+
+    Appending sees that by the epoch, where this grows. The marker that came meanwhile may be of the
+    transaction before, for whose end the producer hasn't waited.
+    """
+    if entry.has_growing_epoch:
+        return True
     header = entry.headers[0]
     known = None if log.producers is None else log.producers.states.get(header.producer_id)
     if known is not entry.producer and not _is_in(known, header):

@@ -90,6 +90,7 @@ class Entry:
         refused: the messages that are why, by their numbers in the batch.
         current_leader: who is to be asked instead.
         doubted: who is to be heard before the producer is told that it is out of step.
+        has_growing_epoch: whether its producer has a new epoch for each transaction.
         has_joined: whether the partition is part of its producer's transaction.
         producer: what the log knew of its producer when that was found out.
     """
@@ -103,6 +104,7 @@ class Entry:
         "end_offset",
         "error",
         "found",
+        "has_growing_epoch",
         "has_joined",
         "headers",
         "log",
@@ -135,7 +137,7 @@ class Entry:
         self.refused: Sequence[int] = ()
         self.current_leader: CurrentLeader | None = None
         self.doubted: Leadership | None = None
-        self.has_joined = False
+        self.has_growing_epoch = self.has_joined = False
         self.producer: ProducerState | None = None
 
 

@@ -1,15 +1,16 @@
 """Coordination of transactions in one broker: what is stored, read again, ended and given up."""
 
 import gc
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_bench import flush_in, log_lines
-from kafka_bench import KafkaBench
+from broker_bench import answers, flush_in, log_lines
+from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_raw import parts
+from transacted_logs import transactional
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -19,6 +20,7 @@ from hermes.kafka.transactions.state_log import StateLog
 from hermes.partition.partition import Partition
 from hermes.protocol import AlterTopicRequest
 from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.protocol.records import Record, encode_batch
 from hermes.server.clients import UNKNOWN_CLIENT
 from hermes.storage.compaction import CompactionReport, compaction
 from hermes.transactions.deciding import EPOCH_GROWS, Producer
@@ -182,6 +184,51 @@ def test_a_join_of_several_waits_for_no_end(
         for partition in topic.results_by_partition
     ]
     assert codes == [Code.CONCURRENT_TRANSACTIONS, Code.NONE]
+
+
+def produce(bench: KafkaBench, producer: Producer) -> Callable[[], Code | None]:
+    """Begin to produce in a transaction of `t`; says what came of it, None until something has."""
+    batch = encode_batch(
+        [Record(0, 1, None, b"x")],
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+    )
+    kinds = messages("Produce", 12, "request")
+    data = kinds.PartitionProduceData(index=0, records=transactional(batch))
+    connection, transport = bench.connect_kafka()
+    fields = {"transactional_id": "t", "acks": -1, "timeout": timedelta(seconds=30)}
+    topics = (kinds.TopicProduceData(name="new", partition_data=(data,)),)
+    connection.dataReceived(encode_request("Produce", 12, **fields, topic_data=topics))
+
+    def code() -> Code | None:
+        bench.turns(transport)
+        for answer in answers(transport):
+            (topic,) = decode_answer("Produce", 12, answer).responses
+            return Code(topic.partition_responses[0].error_code)
+        return None
+
+    return code
+
+
+def test_a_producer_goes_on_before_the_marker_of_its_last_transaction_is_there(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, markers = coordinator_of(bench), bench.server.transactions.markers
+    producer, write, held = initialize(bench), markers.write, Deferred[None]()
+    assert produce(bench, producer)() is Code.NONE
+
+    async def later(*marker: Any) -> Any:
+        await held
+        return await write(*marker)
+
+    monkeypatch.setattr(markers, "write", later)
+    after = made(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=True))
+    code = produce(bench, after)
+    assert code() is None
+    held.callback(None)
+    assert code() is Code.NONE
+    assert produce(bench, producer)() is Code.INVALID_PRODUCER_EPOCH
 
 
 def test_a_topic_that_is_deleted_keeps_no_transaction_from_its_end(bench: KafkaBench) -> None:
