@@ -185,6 +185,15 @@ fetch_jars() {
     mv -T "$partial" "$directory" 2>/dev/null || rm -rf "$partial"
 }
 
+# ensure_jars VARIABLE WHAT FOLDER ARTIFACT: what the pom.xml of a folder of tests/support/java names, where VARIABLE
+# says; its version is the artifact's.
+ensure_jars() {
+    local here="$root/tests/support/java/$3" version
+    version="$(sed -n "s/.* $4-\([0-9.]*\)\.jar$/\1/p" "$here/jars.sha256")"
+    export "$1=$cache/$4-$version"
+    fetch_jars "$2 $version" "$here/pom.xml" "$here/jars.sha256" "${!1}"
+}
+
 # Kafka 4 stands beside Hermes' broker in the tests of Kafka's protocol, and its clients are tested on both.
 ensure_kafka() {
     local here="$root/tests/support/java" version
@@ -201,20 +210,16 @@ ensure_spark_connector() {
     fetch_jars "Spark's connector" "$here/pom.xml" "$here/spark.sha256" "$HERMES_SPARK_CONNECTOR_JARS"
 }
 
-# The soak has Kafka Streams count words.
-ensure_streams() {
-    local here="$root/tests/support/java/streams" version
-    version="$(sed -n 's/.* kafka-streams-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
-    export HERMES_STREAMS_JARS="$cache/kafka-streams-$version"
-    fetch_jars "Kafka Streams $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_STREAMS_JARS"
+# Programs of Java that use Kafka, for the soak: Streams counts words, Connect brings a file, Flink writes.
+ensure_java_applications() {
+    ensure_jars HERMES_STREAMS_JARS "Kafka Streams" streams kafka-streams
+    ensure_jars HERMES_CONNECT_JARS "Kafka Connect" connect connect-runtime
+    ensure_jars HERMES_FLINK_JARS Flink flink flink-runtime
 }
 
 # Spark's tests on S3: Spark's file system for it, and a server.
 ensure_s3() {
-    local here="$root/tests/support/java/hadoop-aws" version
-    version="$(sed -n 's/.* hadoop-aws-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
-    export HERMES_S3A_JARS="$cache/hadoop-aws-$version"
-    fetch_jars "Hadoop's S3A $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_S3A_JARS"
+    ensure_jars HERMES_S3A_JARS "Hadoop's S3A" hadoop-aws hadoop-aws
     ensure_versitygw
 }
 
@@ -249,10 +254,7 @@ ensure_porcupine() {
 
 # A HDFS in one process, for the soak suite.
 ensure_hdfs() {
-    local here="$root/tests/support/java/hdfs" version
-    version="$(sed -n 's/.* hadoop-client-minicluster-\(.*\)\.jar$/\1/p' "$here/jars.sha256")"
-    export HERMES_HDFS_JARS="$cache/hdfs-$version"
-    fetch_jars "Hadoop's minicluster $version" "$here/pom.xml" "$here/jars.sha256" "$HERMES_HDFS_JARS"
+    ensure_jars HERMES_HDFS_JARS "Hadoop's minicluster" hdfs hadoop-client-minicluster
 }
 
 # Clients of Kafka's in Go: what a console asks for, and more in the soak.
@@ -265,11 +267,8 @@ ensure_go_clients() {
 
 # Clients of Kafka's in other languages, for the soak: the oldest of Java's, those in Go, and kafkajs.
 ensure_kafka_clients() {
-    local support="$root/tests/support" version
-    version="$(sed -n 's/.* kafka-clients-\(.*\)\.jar$/\1/p' "$support/java/kafka-2.1/jars.sha256")"
-    export HERMES_OLD_KAFKA_JARS="$cache/kafka-clients-$version"
-    fetch_jars "Kafka's client $version" "$support/java/kafka-2.1/pom.xml" \
-        "$support/java/kafka-2.1/jars.sha256" "$HERMES_OLD_KAFKA_JARS"
+    local support="$root/tests/support"
+    ensure_jars HERMES_OLD_KAFKA_JARS "Kafka's client" kafka-2.1 kafka-clients
     ensure_go_clients
     export HERMES_NODE_CLIENTS="$cache/kafka-clients-node-$(cksum_of "$support/node")"
     build_once "kafkajs" "$support/node" "$HERMES_NODE_CLIENTS" \

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from coordination_servers import ServerProcess
 from hermes_testkit import BrokerProcess
+from java_application import JavaApplication, kill_some
 from kafka_4 import java_command
 from replicated_cluster import ReplicatedCluster
 from server_process import DEADLINE_SECONDS, free_port
@@ -29,74 +29,48 @@ WORDS = [f"word{number}" for number in range(40)]
 REPARTITIONED = "wordcount-words-repartition"
 
 
-class WordCount:
-    """The application as a process, and what it has written so far.
+class WordCount(JavaApplication):
+    """Counts the words of lines.
 
     Args:
-        servers: where the broker is.
+        servers: where the brokers are.
         state: the directory of its stores.
         guarantee: Streams' name for it.
 
     Attributes:
-        counts: of each word, in order; those that were committed, if it commits.
+        loses_state: whether it has no stores when it starts.
     """
 
+    loses_state = False
+
     def __init__(self, servers: str, state: Path, guarantee: str = "at_least_once") -> None:
-        self._servers = servers
-        self._guarantee = guarantee
+        super().__init__(servers, COUNTS, PARTITIONS, state.parent / "wordcount.log")
         self.state = state
-        self.counts: defaultdict[str, list[int]] = defaultdict(list)
-        self._reader = Consumer({"bootstrap.servers": servers, "group.id": "-", "log_level": 0})
-        self._reader.assign([TopicPartition(COUNTS, number, 0) for number in range(PARTITIONS)])
+        given = [servers, "wordcount", str(state), LINES, COUNTS, "200", "1000", guarantee]
+        jars = Path(os.environ["HERMES_STREAMS_JARS"])
+        self._command = java_command("WordCount.java", *given, jars=jars)
 
     def start(self) -> None:
-        given = [self._servers, "wordcount", str(self.state), LINES, COUNTS, "200", "1000"]
-        given.append(self._guarantee)
-        jars = Path(os.environ["HERMES_STREAMS_JARS"])
-        self._log = (self.state.parent / "wordcount.log").open("ab")
-        self._process = subprocess.Popen(
-            java_command("WordCount.java", *given, jars=jars),
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-        )
+        if self.loses_state:
+            shutil.rmtree(self.state, ignore_errors=True)  # it may not have begun any
+        self.launch(self._command)
 
-    def end(self, *, kill: bool) -> None:
-        (self._process.kill if kill else self._process.terminate)()
-        self._process.wait(DEADLINE_SECONDS)
-        self._log.close()
+    def counts(self) -> dict[str, list[int]]:
+        """Those of each word, in order."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for word, count in self.messages:
+            assert word is not None
+            assert count is not None
+            found[word.decode()].append(int.from_bytes(count, "big"))
+        return found
 
-    @property
     def latest(self) -> Counter[str]:
         """The last count of each word."""
-        return Counter({word: counts[-1] for word, counts in self.counts.items()})
+        return Counter({word: counts[-1] for word, counts in self.counts().items()})
 
     def wait_for(self, expected: Counter[str]) -> None:
         """Wait until it has counted at least what was produced."""
-        self._read_while(lambda: not expected <= self.latest)
-
-    def wait_for_some(self, more: int) -> None:
-        """Wait until it has written so many more counts."""
-        wanted = self._written() + more
-        self._read_while(lambda: self._written() < wanted)
-
-    def _written(self) -> int:
-        return sum(map(len, self.counts.values()))
-
-    def _read_while(self, is_missing: Callable[[], bool]) -> None:
-        end = time.monotonic() + DEADLINE_SECONDS
-        while is_missing():
-            assert time.monotonic() < end, f"it has counted {self.latest} only"
-            assert self._process.poll() is None, "it ended by itself"
-            for each in self._reader.consume(500, 0.2):
-                if each.error() is None:
-                    count = int.from_bytes(each.value(), "big")
-                    self.counts[each.key().decode()].append(count)
-
-    def close(self) -> None:
-        self._reader.close()
-        if self._process.poll() is None:
-            self.end(kill=True)
+        self.read_until(lambda: expected <= self.latest())
 
 
 def create_topics(servers: str, copies: int = 1) -> None:
@@ -171,10 +145,10 @@ def test_word_counts(start_broker: Callable[..., BrokerProcess], tmp_path: Path)
         application.end(kill=False)
         shutil.rmtree(application.state)
         application.start()
-        counted = application.latest
+        counted = application.latest()
         produce(servers, WORDS)
         application.wait_for(counted + Counter(WORDS))
-        assert application.latest == counted + Counter(WORDS)
+        assert application.latest() == counted + Counter(WORDS)
         application.end(kill=False)
     finally:
         application.close()
@@ -247,19 +221,12 @@ def test_word_counts_exactly_once(
             words = [random.choice(WORDS) for _ in range(400)]
             produce(brokers.servers, words)
             expected.update(words)
-            application.wait_for_some(random.randrange(1, 300))
-            whom = random.choice(("application", "broker", "both"))
-            if whom != "broker":
-                application.end(kill=True)
-                if random.random() < 0.3:
-                    shutil.rmtree(application.state, ignore_errors=True)  # or it has begun none
-            if whom != "application":
-                killed[brokers.befall(random)] += 1
-            if whom != "broker":
-                application.start()
-                killed["application"] += 1
+            application.read_some(random.randrange(1, 300))
+            assert application.latest() <= expected, "counted twice"
+            application.loses_state = random.random() < 0.3
+            killed[kill_some(random, application, lambda: brokers.befall(random))] += 1
         application.wait_for(expected)
         application.end(kill=False)
-        for word, counts in application.counts.items():
+        for word, counts in application.counts().items():
             assert counts == list(range(1, expected[word] + 1)), word
     report("Streams, exactly once", seed=number, brokers=count, words=expected.total(), **killed)

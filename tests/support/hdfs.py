@@ -25,7 +25,7 @@ class Hdfs:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
-        jars = fetched("HERMES_HDFS_JARS", "hdfs-[0-9.]*[0-9]", "ensure_hdfs")
+        jars = fetched("HERMES_HDFS_JARS", "hadoop-client-minicluster-[0-9.]*[0-9]", "ensure_hdfs")
         self._errors = directory / "errors"
         with open(self._errors, "wb") as errors:
             self._process = subprocess.Popen(

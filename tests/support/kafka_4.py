@@ -13,7 +13,15 @@ from pathlib import Path
 from server_process import DEADLINE_SECONDS, ServerProcess, free_port
 from short_lived_jvm import JAVA_OPTIONS
 
-__all__ = ["TOOLS", "KafkaProcess", "java_command", "kafka_version", "run_java", "run_tool"]
+__all__ = [
+    "JAVA_SOURCES",
+    "TOOLS",
+    "KafkaProcess",
+    "java_command",
+    "kafka_version",
+    "run_java",
+    "run_tool",
+]
 
 JAVA_SOURCES = Path(__file__).parent / "java"
 _SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -43,7 +51,11 @@ def _jars() -> Path:
 
 
 def java_command(
-    *arguments: str, heap: str = "256m", options: tuple[str, ...] = (), jars: Path | None = None
+    *arguments: str,
+    heap: str = "256m",
+    options: tuple[str, ...] = (),
+    jars: Path | None = None,
+    classes: Path | None = None,
 ) -> list[str]:
     """A command that runs Java with Kafka's classes.
 
@@ -52,12 +64,14 @@ def java_command(
         heap: the most that it may use.
         options: further ones of Java's.
         jars: a folder with other classes than those of Kafka 4.
+        classes: a folder with further ones, which were compiled.
     """
     program = [str(JAVA_SOURCES / each) if each.endswith(".java") else each for each in arguments]
+    path = f"{jars or _jars()}/*" if classes is None else f"{classes}:{jars or _jars()}/*"
     return [
         *("java", f"-Xmx{heap}", *JAVA_OPTIONS, "-Dfile.encoding=UTF-8", *options),
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        *("-cp", f"{jars or _jars()}/*"),
+        *("-cp", path),
         *program,
     ]
 
