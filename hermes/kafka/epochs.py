@@ -39,10 +39,17 @@ def check_epoch(partition: Partition, epoch: int) -> None:
 
 
 def end_of_epoch(partition: Partition, epoch: int) -> tuple[int, int]:
-    """Find where an epoch ends, of those that clients are told; see `LeaderEpochs.end_of`."""
+    """Find where an epoch ends, of those that clients are told; see `LeaderEpochs.end_of`.
+
+    One whose messages are deleted ends where the log begins: a consumer whose last message was of
+    it isn't to believe that the log was cut.
+    """
     log = partition.log
     if epoch == _told(partition):
         return epoch, log.high_watermark
+    for first, start in log.sidecar.epochs.entries[:1]:
+        if 0 <= epoch < first:
+            return epoch, start
     return log.end_of_epoch(epoch)
 
 

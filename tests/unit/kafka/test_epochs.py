@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from hermes.kafka.epochs import check_epoch, told_epoch
+from hermes.kafka.epochs import check_epoch, end_of_epoch, told_epoch
 from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.storage.checkpoints import LeaderEpochs
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,17 @@ def test_clients_hear_of_a_later_leader_than_the_logs_last() -> None:
     assert told_epoch(log) == 4
     new: Any = SimpleNamespace(leader_epoch=0)
     assert told_epoch(new) == told_epoch(None), "all brokers tell the same of what Hermes has made"
+
+
+def test_an_epoch_whose_messages_are_deleted_ends_where_the_log_begins() -> None:
+    epochs = LeaderEpochs("", [(3, 0), (5, 2), (8, 4)])
+    epochs.settle((), start=4, end=4)
+    log: Any = SimpleNamespace(
+        high_watermark=4,
+        sidecar=SimpleNamespace(epochs=epochs),
+        end_of_epoch=lambda epoch: epochs.end_of(epoch, 4),
+    )
+    partition: Any = SimpleNamespace(log=log, leadership=SimpleNamespace(epoch=9))
+    ends = {epoch: end_of_epoch(partition, epoch) for epoch in (-1, 3, 5, 8, 9, 10)}
+    unknown = (-1, -1)
+    assert ends == {-1: unknown, 3: (3, 4), 5: (5, 4), 8: (8, 4), 9: (9, 4), 10: unknown}
