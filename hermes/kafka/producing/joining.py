@@ -43,8 +43,9 @@ async def join(call: Call, transactional_id: str, entries: Sequence[Entry]) -> N
             continue
         try:
             known = call.server.topics.partition(*place).log.producers
-        except HermesError:
-            continue  # which appending meets, too
+        except HermesError as error:
+            each.error = error.with_traceback(None)  # appending might not meet it any more
+            continue
         each.producer = None if known is None else known.states.get(header.producer_id)
         if _is_in(each.producer, header):
             each.has_joined = True

@@ -14,7 +14,7 @@ from transacted_logs import transactional
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from hermes.errors import StorageError
+from hermes.errors import NotLeaderError, StorageError
 from hermes.kafka.transactions.coordinator import TransactionCoordinator
 from hermes.kafka.transactions.state_log import StateLog
 from hermes.partition.partition import Partition
@@ -229,6 +229,21 @@ def test_a_producer_goes_on_before_the_marker_of_its_last_transaction_is_there(
     held.callback(None)
     assert code() is Code.NONE
     assert produce(bench, producer)() is Code.INVALID_PRODUCER_EPOCH
+
+
+def test_who_comes_to_lead_while_a_partition_joins_does_not_refuse_its_transaction(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, topics = initialize(bench), bench.server.topics
+    partition = topics.partition
+
+    def later(*place: Any) -> Partition:
+        monkeypatch.setattr(topics, "partition", partition)
+        raise NotLeaderError("not yet")
+
+    monkeypatch.setattr(topics, "partition", later)
+    assert produce(bench, producer)() is Code.NOT_LEADER_OR_FOLLOWER
+    assert produce(bench, producer)() is Code.NONE
 
 
 def test_a_topic_that_is_deleted_keeps_no_transaction_from_its_end(bench: KafkaBench) -> None:

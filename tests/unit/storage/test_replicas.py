@@ -273,22 +273,6 @@ def test_an_epoch_begins_without_a_message(tmp_path: Path) -> None:
     assert "8 10" in (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text()
 
 
-def test_an_epoch_whose_messages_are_deleted_ends_where_the_log_begins(tmp_path: Path) -> None:
-    log, _ = open_kafka_log(tmp_path / "k-0")
-    for number in range(4):
-        place(log, batch(number), number, 3 if number < 2 else 5)
-    log.replica.begin_epoch(8)
-    log.flush()
-    log.delete_records(4)
-    log.close()
-    again, _ = open_kafka_log(tmp_path / "k-0", clean=True)
-    assert again.sidecar.epochs.entries == ((8, 4),)
-    assert [again.end_of_epoch(each) for each in (3, 5, 8, 9, -1)] == [
-        *((3, 4), (5, 4), (8, 4)),
-        *((-1, -1), (-1, -1)),
-    ]
-
-
 def test_epochs_that_can_not_be_written_are_counted(tmp_path: Path) -> None:
     files = FaultyFiles(None, 28, stays=True, only=("open_new",), path_part=".new")
     log, _ = open_kafka_log(tmp_path / "k-0", files)
