@@ -19,7 +19,8 @@ from today import Today
 from world import World
 
 from hermes.cluster.cluster_topics import ClusterTopic
-from hermes.coordination.replicas import KAFKA_REPLICAS
+from hermes.coordination.kafka_topics import KAFKA_TOPICS, parse_topic
+from hermes.coordination.replicas import KAFKA_REPLICAS, replicas_path
 from hermes.kafka.replicas.copy import Copy
 from hermes.replication.state import PartitionState, parse_replicas
 from hermes.storage import Log
@@ -66,7 +67,22 @@ class Copies(Today):
     def may_wipe(self, broker: SimulatedBroker) -> bool:
         """Whether somebody in sync has everything without that disk."""
         kept = {each for each in self.brokers if each != broker.id and not self._is_lacking(each)}
-        return all(state.isr & kept for state in self._states.values())
+        is_elsewhere = all(state.isr & kept for state in self._states.values())
+        return is_elsewhere and broker.id not in self._sole_copies()
+
+    def _sole_copies(self) -> set[int]:
+        """The brokers with partitions of one copy: topics made while nobody else was there."""
+        nodes, found = self.coordination.nodes, set()
+        for path, value in nodes(KAFKA_TOPICS).items():
+            name = path.removeprefix(KAFKA_TOPICS).lstrip("/")
+            if not name:
+                continue
+            replicas = nodes(replicas_path(name)).get(replicas_path(name))
+            node = None if replicas is None else parse_replicas(name, replicas)
+            for number, place in enumerate(parse_topic(path, value).partitions):
+                if node is None or node.state_of(number) is None:
+                    found.add(place.broker_id)
+        return found
 
     def wiped(self, broker: SimulatedBroker) -> None:
         self._lacking.add(broker.id)
