@@ -85,6 +85,7 @@ class TopicChanges:
             )
         if part is not None:
             part.observe(lambda _: self._try_declared())
+            shared.settings.on_change(self._settings_changed)
         if shared.config.default_replication_factor > 1:
             self._log.info(
                 "copies",
@@ -314,6 +315,10 @@ class TopicChanges:
                     waits |= self._not_declared(name, error)
         self._waiting = live if waits else None
         self._try_declared()
+
+    def _settings_changed(self) -> None:
+        if self._topics.is_known:
+            Deferred.fromCoroutine(self._create_declared())
 
     def _not_declared(self, name: str, error: HermesError) -> bool:
         """Say why a declared topic can't be created; whether it can once there are more brokers."""

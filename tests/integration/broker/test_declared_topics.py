@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
 from hermes_testkit import BrokerProcess, message, produce_acknowledged
 
 from hermes import Producer, ProducerConfig, SimpleConsumer
@@ -38,6 +39,22 @@ def test_it_is_registered_so_that_a_key_never_changes_its_partition(
         (topic,) = consumer.metadata(["clicks"]).topics
     ends = [each.high_watermark for each in topic.partitions]
     assert sum(end > 0 for end in ends) == 1, ends
+
+
+def test_one_of_kafkas_format_that_is_declared_later_is_there_for_the_whole_cluster(
+    start_broker: StartBroker,
+) -> None:
+    listen = {"kafka_listen": "tcp:0:interface=127.0.0.1", "format": "kafka"}
+    broker = start_broker(topics={"clicks": {}}, **EMBEDDED, **listen)
+    broker.wait_for_line("created topic clicks")
+    config = yaml.safe_load(broker.config_file.read_text())
+    config["topics"] = {"clicks": {}, "views": {"partitions": 3}}
+    broker.config_file.write_text(yaml.safe_dump(config))
+    with SimpleConsumer("127.0.0.1", broker.port) as consumer:
+        consumer.reload_config()
+        broker.wait_for_line("created topic views (3 partitions) with 1 copies of each")
+        (topic,) = consumer.metadata(["views"]).topics
+    assert (topic.partition_count, topic.holds_records) == (3, True)
 
 
 def test_each_topic_that_is_created_is_told(start_broker: StartBroker) -> None:
