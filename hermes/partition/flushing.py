@@ -73,6 +73,7 @@ class FlushScheduler:
         self._first = FlushQueue(1)
         self._rate = RateLimit(clock.seconds, allowed=1, period=60.0)
         self._idle = Announcement[None]()
+        self._is_stopping = False
         #: Calls what settles the outcomes of one report; see `FairScheduler.together`.
         self.together: Callable[..., None] = lambda settle, *args: settle(*args)
         self.flushes = self.failures = 0
@@ -222,6 +223,7 @@ class FlushScheduler:
         What is unflushed then stays so: closing the data directory flushes it. A disk that hangs
         keeps it from firing; `flushing` says which logs are waited for.
         """
+        self._is_stopping = True
         for state in self._states.values():
             self._cancel_timer(state)
         stopped = self._idle.wait()
@@ -290,7 +292,7 @@ class FlushScheduler:
                     self._failed(state, error)
             except Exception:
                 self._log.failure("telling who waits failed")
-        if self._idle:
+        if self._is_stopping:
             self._tell_idle()
 
     def _done(self, state: FlushState, flushed_end: FlushedEnd) -> None:
@@ -323,7 +325,7 @@ class FlushScheduler:
             return
         if state.waiting:
             self._start(state, state.urgent)
-        elif state.again and not self._idle:
+        elif state.again and not self._is_stopping:
             state.again = False
             self.appended(log)
 
@@ -361,7 +363,7 @@ class FlushScheduler:
             self._give_up(error, state)
 
     def _retry(self, error: StorageError, state: FlushState) -> None:
-        if self._idle:
+        if self._is_stopping:
             self._fail_waiting(state, error)
             return
         if self._rate.allow("retry") is not None:
@@ -403,5 +405,5 @@ class FlushScheduler:
             timer.cancel()
 
     def _tell_idle(self) -> None:
-        if self._idle and not self._running:
+        if not self._running:
             self._idle.tell(None)

@@ -453,7 +453,8 @@ class KafkaPartition(FormatSidecar):
     def sync(self) -> None:
         if self.aborted.is_dirty:
             self.aborted.sync()
-        self.keep_id()
+        if self._is_new:
+            self.keep_id()
         if self._has_new_epochs:
             # Before it is written: an epoch may begin meanwhile.
             self._has_new_epochs, self._unwritten_epochs = False, None

@@ -78,7 +78,8 @@ class Produces:
         self._awaited = server.awaited
         self._refusals = server.shared.refusals
         self._acknowledgements = server.shared.acknowledgements
-        self._now = server.shared.scheduler.now
+        self.now = server.shared.scheduler.now
+        self.acknowledged = server.shared.metrics.acknowledged
         self._known: dict[str | bytes, _Known] = {}
         self._revision = -1  # of the topics, when those were found
         self._settings_changed()
@@ -113,7 +114,7 @@ class Produces:
         ):
             return NotImplemented
         records = memoryview(data)[start : start + size_bytes]
-        began = self._now() if acks == ALL else 0.0
+        began = self.now() if acks == ALL else 0.0
         log = None
         try:
             partition = partitions.get(number)
@@ -143,10 +144,6 @@ class Produces:
         response.start_offset = log.state.view.bases[0]
         self._acknowledgements.wait(response, timeout_ms / 1000 if timeout_ms > 0 else 0)
         return response
-
-    def flushed(self, began: float) -> None:
-        """What was taken then is flushed, or its time is up."""
-        self._shared.metrics.acknowledged.observe(self._now() - began)
 
     def _look_up(self, asked: str | bytes) -> "_Known | None":
         """Find a topic, by its name or id, that takes batches which nobody needs to read."""
@@ -299,7 +296,8 @@ class _PlainFlush(FlushedResponse):
     start_offset: int
 
     def answer(self, safety: Safety) -> bytes:
-        self.produces.flushed(self.taken)
+        produces = self.produces
+        produces.acknowledged.observe(produces.now() - self.taken)
         if safety is not FLUSHED:
             return encode_plain(self.plain, UNSAFE[safety], -1, -1, -1)
         return encode_plain(
