@@ -131,8 +131,8 @@ async def create_acls(request: Any, call: Call) -> Any:
     made: list[Acl] = []
     try:
         _check(Operation.ADMIN, call)
-        for number, asked in enumerate(request.creations):
-            await call.after_entry(number)
+        for asked in request.creations:
+            await call.after_entry()
             acl = Acl(
                 asked.resource_type,
                 asked.resource_name,
@@ -213,7 +213,7 @@ async def delete_acls(request: Any, call: Call) -> Any:
         given, requested = _given(config), config.requested.acls
         every = sorted(given | requested)
         for number, asked in enumerate(request.filters):
-            await call.after_entry(number)
+            await call.after_entry()
             try:
                 if number >= _MOST_FILTERS:
                     raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_FILTERS} filters")

@@ -65,8 +65,8 @@ async def describe_log_dirs(request: Any, call: Call) -> Any:
     if request.topics is not None:
         wanted = {each.topic: frozenset(each.partitions) for each in request.topics}
     found = {}
-    for entry, name in enumerate(server.topics.names() if wanted is None else wanted):
-        await call.after_entry(entry)
+    for name in server.topics.names() if wanted is None else wanted:
+        await call.after_entry()
         numbers = None if wanted is None else wanted[name]
         sizes = server.topics.sizes(name, numbers)
         if sizes:

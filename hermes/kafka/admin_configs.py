@@ -60,8 +60,8 @@ async def describe_configs(request: Any, call: Call) -> Any:
     # Once each, however often it is named: each has dozens of settings.
     wanted = {(each.resource_type, each.resource_name): each for each in request.resources}
     results = []
-    for number, each in enumerate(wanted.values()):
-        await call.after_entry(number)
+    for each in wanted.values():
+        await call.after_entry()
         results.append(_described(each, request, call))
     return call.make.DescribeConfigsResponse(results=tuple(results))
 
@@ -205,8 +205,8 @@ async def _altered(request: Any, call: Call, changes_of: _ChangesOf) -> tuple[An
     call.is_large = len(request.resources) > LARGE_ENTRIES
     counts = Counter((each.resource_type, each.resource_name) for each in request.resources)
     results = []
-    for number, asked in enumerate(request.resources):
-        await call.after_entry(number)
+    for asked in request.resources:
+        await call.after_entry()
         fields = error_fields()
         try:
             if counts[asked.resource_type, asked.resource_name] > 1:

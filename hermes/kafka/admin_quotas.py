@@ -116,8 +116,8 @@ async def alter_quotas(request: Any, call: Call) -> Any:
     changes: dict[str, dict[str, int | None]] = {}
     try:
         call.check_admin()
-        for number, entry in enumerate(request.entries):
-            await call.after_entry(number)
+        for entry in request.entries:
+            await call.after_entry()
             try:
                 if len(changes) >= MOST_ENTRIES:
                     raise KafkaError(Code.INVALID_REQUEST, f"More than {MOST_ENTRIES} entities")

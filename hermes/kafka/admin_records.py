@@ -17,13 +17,12 @@ _INVALID: Final = -1
 async def delete_records(request: Any, call: Call) -> Any:
     make = call.make
     call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
-    topics, entry = [], 0
+    topics = []
     for topic in request.topics:
         is_permitted = call.permits_topic(Operation.DELETE, topic.name)
         results = []
         for part in topic.partitions:
-            entry += 1
-            await call.after_entry(entry)
+            await call.after_entry()
             code, low = Code.TOPIC_AUTHORIZATION_FAILED, _INVALID
             if is_permitted:
                 code, low = await _delete(topic.name, part.partition_index, part.offset, call)

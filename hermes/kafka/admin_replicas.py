@@ -103,7 +103,7 @@ async def alter_reassignments(request: Any, call: Call) -> Any:
         code, text = error.code, str(error)
     topics = []
     for number, (name, moves) in enumerate(wanted.items()):
-        await call.after_entry(number)
+        await call.after_entry()
         outcomes: _Outcomes = dict.fromkeys(moves, KafkaError(code, text or ""))
         if code is Code.NONE:
             changes = {n: _move(name, target, is_factor_free, call) for n, target in moves.items()}
@@ -166,7 +166,7 @@ def _cancelled(state: PartitionState, name: str) -> PartitionState:
 
 
 async def list_reassignments(request: Any, call: Call) -> Any:
-    make, topics, entry = call.make, [], 0
+    make, topics = call.make, []
     if not call.permits(Operation.DESCRIBE, CLUSTER):
         return make.ListPartitionReassignmentsResponse(
             error_code=Code.CLUSTER_AUTHORIZATION_FAILED,
@@ -182,8 +182,7 @@ async def list_reassignments(request: Any, call: Call) -> Any:
         if found is None:
             continue
         for number in range(len(found.copies)) if numbers is None else numbers:
-            await call.after_entry(entry)
-            entry += 1
+            await call.after_entry()
             state = found.state(number) if number >= 0 else None
             if state is not None and (state.adding or state.removing):
                 moves.append(
@@ -218,8 +217,8 @@ async def elect_leaders(request: Any, call: Call) -> Any:
             wanted = _all_partitions(call)
     except KafkaError as error:
         code, refusal = error.code, error
-    for number, (name, numbers) in enumerate(wanted.items()):
-        await call.after_entry(number)
+    for name, numbers in wanted.items():
+        await call.after_entry()
         outcomes: _Outcomes = dict.fromkeys(numbers, refusal)
         if refusal is None:
             outcomes = await _elected(name, numbers, kind == _UNCLEAN, call)

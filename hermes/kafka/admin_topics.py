@@ -31,8 +31,8 @@ async def create_topics(request: Any, call: Call) -> Any:
     counts = Counter(each.name for each in request.topics)
     call.is_large = len(request.topics) > LARGE_ENTRIES
     results = []
-    for number, (name, asked) in enumerate({each.name: each for each in request.topics}.items()):
-        await call.after_entry(number)
+    for name, asked in {each.name: each for each in request.topics}.items():
+        await call.after_entry()
         try:
             if counts[name] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
@@ -155,8 +155,8 @@ async def delete_topics(request: Any, call: Call) -> Any:
     found: dict[UUID, ClusterTopic] = {}
     refused: dict[tuple[str | None, UUID | None], dict[str, Any]] = {}
     deletions: list[Deferred[None]] = []  # all of them at once, so that they are done together
-    for number, each in enumerate(counts):
-        await call.after_entry(number)
+    for each in counts:
+        await call.after_entry()
         try:
             if counts[each] > 1:
                 raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
@@ -215,8 +215,8 @@ async def create_partitions(request: Any, call: Call) -> Any:
     counts = Counter(each.name for each in request.topics)
     call.is_large = len(request.topics) > LARGE_ENTRIES
     results = []
-    for number, (name, asked) in enumerate({each.name: each for each in request.topics}.items()):
-        await call.after_entry(number)
+    for name, asked in {each.name: each for each in request.topics}.items():
+        await call.after_entry()
         fields = error_fields()
         try:
             if counts[name] > 1:

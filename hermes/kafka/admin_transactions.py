@@ -25,7 +25,7 @@ _NO_TRANSACTION: Final = Transaction(0, 0, 0, State.EMPTY, started_ms=0)
 
 
 async def describe_producers(request: Any, call: Call) -> Any:
-    make, topics, count, entry = call.make, [], 0, 0
+    make, topics, count = call.make, [], 0
     wanted: dict[str, dict[int, None]] = {}
     for each in request.topics:
         wanted.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
@@ -33,8 +33,7 @@ async def describe_producers(request: Any, call: Call) -> Any:
         is_permitted = call.permits_topic(Operation.CONSUME, name)
         partitions = []
         for number in numbers:
-            await call.after_entry(entry)
-            entry += 1
+            await call.after_entry()
             fields, found = error_fields() | _REFUSED, ()
             if is_permitted:
                 try:
@@ -48,7 +47,7 @@ async def describe_producers(request: Any, call: Call) -> Any:
                 make.PartitionResponse(partition_index=number, active_producers=found, **fields)
             )
         topics.append(make.TopicResponse(name=name, partitions=tuple(partitions)))
-    call.is_large = entry + count > LARGE_ENTRIES
+    call.is_large = call.entries + count > LARGE_ENTRIES
     return make.DescribeProducersResponse(topics=tuple(topics))
 
 
@@ -87,8 +86,8 @@ async def list_transactions(request: Any, call: Call) -> Any:
     now_ms = call.server.shared.now_ms()
     try:
         every = [] if code is not Code.NONE else list(call.server.transactions.coordinator.all())
-        for number, (name, each) in enumerate(every):
-            await call.after_entry(number)
+        for name, each in every:
+            await call.after_entry()
             if (
                 (not states or each.state.label in states)
                 and (not ids or each.producer_id in ids)
@@ -115,8 +114,8 @@ async def list_transactions(request: Any, call: Call) -> Any:
 
 async def describe_transactions(request: Any, call: Call) -> Any:
     states, count = [], 0
-    for number, name in enumerate(dict.fromkeys(request.transactional_ids)):
-        await call.after_entry(number)
+    for name in dict.fromkeys(request.transactional_ids):
+        await call.after_entry()
         code, found = Code.NONE, _NO_TRANSACTION
         if not call.permits(Operation.DESCRIBE, Resource.transaction(name)):
             code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

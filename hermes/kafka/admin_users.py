@@ -61,8 +61,8 @@ async def describe_users(request: Any, call: Call) -> Any:
     wanted = asked or Counter(name for name, found in by_name.items() if found)
     call.is_large = len(wanted) > LARGE_ENTRIES
     results = []
-    for number, (name, times) in enumerate(wanted.items()):
-        await call.after_entry(number)
+    for name, times in wanted.items():
+        await call.after_entry()
         code, text = Code.NONE, None
         if times > 1:
             code, text = Code.DUPLICATE_RESOURCE, "Cannot describe SCRAM credentials for the same "
@@ -112,7 +112,7 @@ async def alter_users(request: Any, call: Call) -> Any:
         if len(changes) > _MOST_ALTERED:
             raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_ALTERED} users.")
         for number, each in enumerate(changes):
-            await call.after_entry(number)
+            await call.after_entry()
             fault = _fault_of(each, is_deletion=number < len(request.deletions))
             if counts[each.name] > 1:
                 fault = KafkaError(

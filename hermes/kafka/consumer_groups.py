@@ -148,8 +148,8 @@ def _check_assignor(request: Any, call: Call) -> None:
 
 
 async def _check_topics(request: Any, call: Call) -> None:
-    for number, name in enumerate(dict.fromkeys(request.subscribed_topic_names or ())):
-        await call.after_entry(number)
+    for name in dict.fromkeys(request.subscribed_topic_names or ()):
+        await call.after_entry()
         if not call.permits_topic(Operation.DESCRIBE, name):
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED)
 
@@ -196,9 +196,9 @@ def _by_topic(places: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
 async def describe(request: Any, call: Call) -> Any:
     has_operations = request.include_authorized_operations
     groups = []
-    for number, name in enumerate(dict.fromkeys(request.group_ids)):
+    for name in dict.fromkeys(request.group_ids):
         groups.append(await _described(name, call, has_operations))
-        await call.after_entry(number)
+        await call.after_entry()
     call.is_large = sum(1 + len(each.members) for each in groups) > LARGE_ENTRIES
     return call.make.ConsumerGroupDescribeResponse(groups=tuple(groups))
 

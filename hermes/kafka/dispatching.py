@@ -147,7 +147,8 @@ class Call:
         has_passed: whether requests after it may be taken.
         awaited: the response, once something is waited for.
         admitted_bytes: what it holds of the server's `admission`; 0 for most.
-        turn_ends: until when it may go on after some of its entries.
+        entries: how many of its entries are carried out, where there may be many.
+        turn_ends: until when it may go on after some of them.
     """
 
     __slots__ = (
@@ -157,6 +158,7 @@ class Call:
         "client",
         "client_id",
         "correlation_id",
+        "entries",
         "frame",
         "has_passed",
         "is_large",
@@ -178,7 +180,7 @@ class Call:
         self.is_large = False
         self.has_passed = False
         self.awaited: DeferredResponse | None = None
-        self.admitted_bytes = 0
+        self.admitted_bytes = self.entries = 0
         self.turn_ends = 0.0
 
     def permits(self, operation: Operation, resource: Resource) -> bool:
@@ -203,12 +205,14 @@ class Call:
     def permits_group(self, operation: Operation, name: str) -> bool:
         return not self.server.authorization.is_on or self.permits(operation, Resource.group(name))
 
-    async def after_entry(self, number: int) -> None:
+    async def after_entry(self, count: int = 1) -> None:
         """Let others have their turn, now and then between entries: there may be very many."""
-        if number % ENTRIES_AT_A_TIME != ENTRIES_AT_A_TIME - 1:
+        before, after = self.entries, self.entries + count
+        self.entries = after
+        if before // ENTRIES_AT_A_TIME == after // ENTRIES_AT_A_TIME:
             return
-        scheduler = self.server.shared.scheduler
-        if scheduler.now() >= self.turn_ends or number % QUANTUM_ENTRIES == QUANTUM_ENTRIES - 1:
+        scheduler, is_long = self.server.shared.scheduler, after % QUANTUM_ENTRIES < count
+        if scheduler.now() >= self.turn_ends or is_long:
             turn: Deferred[None] = Deferred()
             scheduler.resume_later(lambda: turn.callback(None))
             await turn

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from hermes.kafka.dispatching import ENTRIES_AT_A_TIME, LARGE_ENTRIES, Call
+from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code
 from hermes.security import Operation, Resource
 
@@ -18,10 +18,9 @@ async def find_coordinator(request: Any, call: Call) -> Any:
     if call.version >= _BATCHED:
         call.is_large = len(request.coordinator_keys) > LARGE_ENTRIES
         found = []
-        for number, key in enumerate(request.coordinator_keys):
+        for key in request.coordinator_keys:
             found.append(call.make.Coordinator(key=key, **await _find(kind, key, call, "")))
-            if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
-                await call.after_entry(number)
+            await call.after_entry()
         return call.make.FindCoordinatorResponse(coordinators=tuple(found))
     return call.make.FindCoordinatorResponse(**await _find(kind, request.key, call, "NONE"))
 

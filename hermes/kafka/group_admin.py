@@ -43,7 +43,7 @@ async def list_groups(request: Any, call: Call) -> Any:
 async def describe_groups(request: Any, call: Call) -> Any:
     has_operations = getattr(request, "include_authorized_operations", False)
     groups, known, again_bytes = [], dict[str, Any](), 0
-    for number, name in enumerate(request.groups):
+    for name in request.groups:
         if name in known:  # as Kafka does; but a group may weigh megabytes
             again_bytes += _ANSWER_BYTES + _weight(known[name])
             if again_bytes > _MOST_AGAIN_BYTES:
@@ -51,7 +51,7 @@ async def describe_groups(request: Any, call: Call) -> Any:
         else:
             known[name] = await _describe(name, call, has_operations)
         groups.append(known[name])
-        await call.after_entry(number)
+        await call.after_entry()
     call.is_large = sum(1 + len(each.members) for each in groups) > LARGE_ENTRIES
     return call.make.DescribeGroupsResponse(groups=tuple(groups))
 
@@ -108,8 +108,8 @@ def group_operations(call: Call, group: str) -> int:
 
 async def delete_groups(request: Any, call: Call) -> Any:
     results = []
-    for number, name in enumerate(dict.fromkeys(request.groups_names)):
-        await call.after_entry(number)
+    for name in dict.fromkeys(request.groups_names):
+        await call.after_entry()
         if len(name) > LONGEST_NAME:
             code = Code.INVALID_GROUP_ID
         elif not call.permits(Operation.GROUP, Resource.group(name)):

@@ -69,7 +69,7 @@ class OffsetCommitting:
         for asked in self._request.topics:
             for first in range(0, max(1, len(asked.partitions)), ENTRIES_AT_A_TIME):
                 self.check(asked, asked.partitions[first : first + ENTRIES_AT_A_TIME])
-                await self._call.after_entry(ENTRIES_AT_A_TIME - 1)
+                await self._call.after_entry(ENTRIES_AT_A_TIME)
 
     def check(self, asked: Any, partitions: Sequence[Any]) -> None:
         """Find out what may be stored of these partitions of a topic."""
@@ -199,7 +199,7 @@ async def offset_fetch(request: Any, call: Call) -> Any:
     if call.version >= _BATCHED:
         groups = []
         # Once each, however often it is named: a group may have megabytes of offsets.
-        for number, each in enumerate({each.group_id: each for each in request.groups}.values()):
+        for each in {each.group_id: each for each in request.groups}.values():
             member = (getattr(each, "member_id", None), getattr(each, "member_epoch", -1))
             code, topics = await _fetch(each.group_id, each.topics, call, stable, *member)
             groups.append(
@@ -207,7 +207,7 @@ async def offset_fetch(request: Any, call: Call) -> Any:
                     group_id=each.group_id, topics=topics, error_code=code
                 )
             )
-            await call.after_entry(number)
+            await call.after_entry()
         call.is_large = call.is_large or len(groups) > LARGE_ENTRIES
         return make.OffsetFetchResponse(groups=tuple(groups))
     code, topics = await _fetch(request.group_id, request.topics, call, stable)
@@ -254,7 +254,7 @@ async def _fetch(
             elif refusal is Code.NONE:
                 committed = offsets.get(place, _NO_OFFSET)
             places.append((number, committed, code_of_it))
-            await call.after_entry(len(places))
+            await call.after_entry()
         found.append((topic, places))
     return code, _topics(call, found)
 

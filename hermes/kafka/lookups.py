@@ -59,14 +59,13 @@ async def list_offsets(request: Any, call: Call) -> Any:
     )
     refused: set[tuple[str, int]] = set()
     call.is_large = len(times) > LARGE_ENTRIES
-    topics, entry = [], 0
+    topics = []
     is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
     is_any = request.replica_id == DEBUGGING_CONSUMER
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
-            await call.after_entry(entry)
-            entry += 1
+            await call.after_entry()
             number, code, found = each.partition_index, Code.NONE, _NOTHING
             if (topic.name, number) in refused:
                 continue
@@ -124,12 +123,11 @@ async def _offset_for(call: Call, log: Log, time_ms: int, is_committed: bool) ->
 async def offsets_for_epochs(request: Any, call: Call) -> Any:
     make = call.make
     call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
-    topics, entry = [], 0
+    topics = []
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
-            await call.after_entry(entry)
-            entry += 1
+            await call.after_entry()
             code, epoch, end = Code.NONE, _NONE, _NONE
             try:
                 partition = _partition(call, topic.topic, each.partition, each.current_leader_epoch)

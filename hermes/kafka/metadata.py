@@ -70,7 +70,7 @@ async def _find_rest(request: Any, call: Call, wanted: list[Any], found: list[An
             one = await _create(wanted[number].name, call)
         found.append(one)
         if number % ENTRIES_AT_A_TIME == ENTRIES_AT_A_TIME - 1:
-            await call.after_entry(number)
+            await call.after_entry(ENTRIES_AT_A_TIME)
     return await settled(_answer(request, call, found))
 
 

@@ -31,8 +31,8 @@ async def describe_topic_partitions(request: Any, call: Call) -> Any:
     call.is_large = len(names) > LARGE_ENTRIES
     left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     told, hidden, cursor = [], [], None
-    for entry, name in enumerate(names):
-        await call.after_entry(entry)
+    for name in names:
+        await call.after_entry()
         if asked and not call.permits_topic(Operation.DESCRIBE, name):
             hidden.append(_topic(call, name, Code.TOPIC_AUTHORIZATION_FAILED))
             continue

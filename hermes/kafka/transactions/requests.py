@@ -94,7 +94,7 @@ async def _together(
         some = entries[first : first + _TOGETHER]
         for each in [Deferred.fromCoroutine(serve(entry)) for entry in some]:
             served.append(await each)
-        await call.after_entry(len(served) - 1)
+        await call.after_entry(len(some))
     return tuple(served)
 
 
@@ -119,11 +119,11 @@ async def _all_or_none(
 ) -> dict[Place, Code]:
     """What is answered where one of them is refused; empty where none is."""
     refused: dict[Place, Code] = {}
-    for number, place in enumerate(places):
+    for place in places:
         code = refusal(call, place)
         if code is not Code.NONE:
             refused[place] = code
-        await call.after_entry(number)
+        await call.after_entry()
     if not refused:
         return {}
     return {each: refused.get(each, Code.OPERATION_NOT_ATTEMPTED) for each in places}
