@@ -79,7 +79,7 @@ ROOMS = {
     "testing": "broker config errors kafka keywords reactors security server tap",
     "cli": "__init__ audit avro backoff client config console coordination errors "
     "extras interfaces listening mirror offline plugins protocol quoting reactors registry schemas "
-    "security server spark storage web",
+    "security server spark storage transactions web",
     "__init__": "_version client errors",
 }
 

@@ -10,6 +10,7 @@ from hermes.coordination.kafka_topics import parse_topic, topic_node_path
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.nodes import TreeSession
 from hermes.errors import ConfigError, CoordinationNotAuthorizedError, InvalidNodeError
+from hermes.transactions.state import STATE_TOPIC
 
 Level = Literal["ok", "notice", "problem"]
 _Found = Iterator[tuple[Level, str]]
@@ -45,6 +46,7 @@ def find_about_copies(
     yield "ok", f"{len(partitions)} partitions have several copies"
     yield from _unavailable(partitions, brokers)
     yield from _too_few(partitions, brokers, _least_in_sync(session, partitions, config))
+    yield from _transactions(session, partitions, brokers)
     yield from _racks(partitions, brokers)
     yield from _uneven(partitions, brokers)
     without = [number for number, each in brokers.items() if not each.replication]
@@ -108,6 +110,21 @@ def _too_few(
             f"min_insync_replicas is as much as there are copies of {_named(brittle)}: acks=all is "
             "refused while any of their brokers restarts; lower it, or add a copy "
             "(`hermes replicas move --replicas`)",
+        )
+
+
+def _transactions(
+    session: TreeSession,
+    partitions: Iterable[Partition],
+    brokers: Mapping[int, BrokerListeners],
+) -> _Found:
+    has_copies = any(each.place[0] == STATE_TOPIC for each in partitions)
+    if not has_copies and len(brokers) > 1 and session.get(topic_node_path(STATE_TOPIC)):
+        yield (
+            "notice",
+            f"{STATE_TOPIC} has one copy: transactions whose state is lost with its broker are "
+            f"never ended; add copies (`hermes replicas move --topics {STATE_TOPIC} --replicas "
+            f"{min(len(brokers), 3)}`)",
         )
 
 

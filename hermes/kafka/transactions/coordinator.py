@@ -31,7 +31,8 @@ from hermes.transactions import deciding
 from hermes.transactions.deciding import Producer, ProducerIdNeededError
 from hermes.transactions.state import STATE_TOPIC, Place, State, Transaction, partition_of
 
-#: Into how many partitions ids are spread, and how many copies these get, where there are brokers.
+#: Into how many partitions ids are spread, and how many copies these get at least, where there are
+#: brokers.
 _PARTITIONS: Final = 16
 _COPIES: Final = 3
 
@@ -159,7 +160,9 @@ class TransactionCoordinator:
             return
         self._creating = created = Announcement[None]()
         try:
-            copies = max(1, min(_COPIES, len(self._topics.broker_ids)))
+            # Of a cluster that is still starting few brokers are there.
+            least = self._shared.config.default_replication_factor
+            copies = max(least, min(_COPIES, len(self._topics.broker_ids)))
             await self._changes.create(STATE_TOPIC, _PARTITIONS, _SETTINGS, UNKNOWN_CLIENT, copies)
         except TopicExistsError:
             pass

@@ -152,14 +152,14 @@ class _Line(Generic[_Question]):
         self._is_asking = True
         while self._waiting:
             some, self._waiting = self._waiting[:_MOST_TOGETHER], self._waiting[_MOST_TOGETHER:]
-            told: Sequence[Any]
             try:
                 told = await self._ask([question for question, _ in some])
             except Exception as error:
-                told = [Failure(error) for _ in some]  # type: ignore[no-untyped-call]
-            for (_, answer), each in zip(some, told, strict=True):
-                if not answer.called:  # else whoever asked has cancelled it
-                    answer.callback(each)
+                for _, answer in some:
+                    _tell(answer, Failure(error))  # type: ignore[no-untyped-call]
+            else:
+                for (_, answer), codes in zip(some, told, strict=True):
+                    _tell(answer, codes)
         self._is_asking = False
 
     async def _ask(self, questions: Sequence[_Question]) -> Sequence[_Codes]:
@@ -180,6 +180,11 @@ class _Line(Generic[_Question]):
             {place: codes.get(place, Code.UNKNOWN_SERVER_ERROR) for place in question.places}
             for question, codes in zip(questions, found, strict=True)
         ]
+
+
+def _tell(answer: "Deferred[_Codes]", outcome: "_Codes | Failure") -> None:
+    if not answer.called:  # else whoever asked has cancelled it
+        answer.callback(outcome)
 
 
 def _markers_request(asked: Sequence[_Marking]) -> KafkaRequest:

@@ -29,6 +29,7 @@ def found(
     racks: Mapping[int, str] | None = None,
     settings: Mapping[str, str] | None = None,
     too_old: int = 0,
+    transactional: PartitionState | None = None,
 ) -> list[tuple[str, str]]:
     """What is said beside how many there are; first where there are none."""
     session = MemoryCoordination().session()
@@ -40,6 +41,9 @@ def found(
         assert tree.create("clicks", TopicReplicas(ID, states))
     node = TopicNode(ID, "kafka", (BrokerPartition(1, 0),), settings or {})
     session.create(topic_node_path("clicks"), format_topic(node))
+    if transactional is not None:
+        session.create(topic_node_path("__transaction_state"), format_topic(node))
+        assert tree.create("__transaction_state", TopicReplicas(ID, (transactional,)))
     brokers = {
         number: BrokerListeners((), replication=number != too_old, rack=rack)
         for number, rack in (racks or {1: "", 2: "", 3: ""}).items()
@@ -56,6 +60,14 @@ def test_where_there_are_no_copies_nothing_is_said() -> None:
 def test_of_what_is_well_nothing_is_said() -> None:
     assert found(of(1, 2), of(2, 1, leader=2)) == []
     assert found(of(1, 2, 3), of(2, 1, 3, leader=2), racks={1: "a", 2: "b", 3: "c"}) == []
+
+
+def test_transactional_ids_want_copies() -> None:
+    states = of(1, 2), of(2, 1, leader=2)
+    ((level, text),) = found(*states, transactional=of(1))
+    assert level == "notice"
+    assert "--topics __transaction_state --replicas 3" in text
+    assert found(*states, transactional=of(3, 2, leader=3)) == []
 
 
 def test_what_is_not_led_or_in_sync_is_named() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from transacted_logs import transactional
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.errors import NotLeaderError, StorageError
 from hermes.kafka.transactions.coordinator import TransactionCoordinator
 from hermes.kafka.transactions.state_log import StateLog
@@ -373,6 +375,25 @@ def test_transactions_have_so_many_partitions_together(
     known = made(bench, coordinator.describe("t"))
     producer = Producer(known.producer_id, known.epoch)
     made(bench, coordinator.join("t", producer, groups[2:], EPOCH_GROWS))
+
+
+@pytest.mark.parametrize(
+    ("brokers", "factor", "copies"), [(1, 1, 1), (2, 1, 2), (5, 1, 3), (5, 4, 4), (1, 3, 3)]
+)
+def test_the_state_gets_as_many_copies_as_other_topics_and_up_to_three(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch, brokers: int, factor: int, copies: int
+) -> None:
+    asked: list[Any] = []
+
+    async def create(*given: Any) -> None:
+        asked.append(given[-1])
+
+    config = replace(bench.shared.config, default_replication_factor=factor)
+    monkeypatch.setattr(bench.shared.settings, "config", config)
+    monkeypatch.setattr(ClusterTopics, "broker_ids", property(lambda _: list(range(brokers))))
+    monkeypatch.setattr(bench.cluster.topic_changes, "create", create)
+    assert made(bench, coordinator_of(bench).coordinator_of("t")) == -1
+    assert asked == [copies]
 
 
 def test_the_state_gets_no_further_partitions(bench: KafkaBench) -> None:
