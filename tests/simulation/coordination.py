@@ -101,6 +101,11 @@ class _History:
             return None, []
         return Node(node.data or b"", node.version, node.owner), sorted(node.children)
 
+    def has_changed(self, number: int, path: str) -> bool:
+        """Whether a change after that number touched a node, even if it is as it was."""
+        past = self._past.get(path)
+        return past is not None and past[-1][0] > number
+
     def at(self, number: int, path: str) -> tuple[Node | None, list[str]]:
         past = self._past.get(path)
         if past is None:
@@ -262,8 +267,8 @@ class SimulatedSession:
         if self._server.chance.random() >= self._server.lagging:
             self._seen = history.number
         found = history.at(self._seen, path)
-        if watch and found != history.now(path):
-            self._changed()  # it has changed behind what this session sees
+        if watch and history.has_changed(self._seen, path):
+            self._changed()  # behind what this session sees
         return found
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:

@@ -1,6 +1,11 @@
 """A broker with copies loses what wasn't on its disk: nothing is acknowledged too early."""
 
+import pytest
+from exchanges import exchange
 from stage import on_stage
+
+from hermes.cluster.cluster_part import ClusterPart
+from hermes.protocol.kafka_errors import Code
 
 
 def test_a_copy_whose_log_is_made_anew_waits_for_the_others() -> None:
@@ -13,3 +18,40 @@ def test_a_copy_whose_log_is_made_anew_waits_for_the_others() -> None:
         leader.start()
         stage.wait(5)
         assert not leader.run.directory.get("clicks", 0).is_sole_copy
+
+
+def test_a_copy_is_made_where_the_power_has_left_an_empty_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A start can't know of which format it was: the disk was full, and settings weren't kept."""
+    # Once another copy of the topic has been made, it isn't seen any more.
+    monkeypatch.setattr(ClusterPart, "_is_mistaken", lambda part, name: False)
+    with on_stage(default_replication_factor=3) as stage:
+        third = stage.brokers[3]
+        third.disk.is_full = True
+        topic = stage.create("clicks", 2)
+        third.machine.kill()
+        third.disk.is_full = False
+        third.disk.files.mkdir("/data/logs/clicks-1")
+        third.start()
+        stage.wait(10)
+        for number in range(2):
+            log = third.run.directory.get("clicks", number)
+            assert (log.topic_id, log.is_sole_copy) == (topic.id, False)
+
+
+def test_what_is_kept_of_transactions_gets_no_single_copy_while_a_cluster_starts() -> None:
+    """A loss of its disk would forget all transactional ids, and leave transactions open."""
+    wanted = {"coordinator_keys": ("loader",), "key_type": 1}
+    with on_stage(default_replication_factor=3) as stage:
+        for number in (2, 3):
+            stage.brokers[number].machine.kill()
+        stage.wait(10)
+        (answer,) = stage.ask(1, exchange, "FindCoordinator", 4, wanted).coordinators
+        assert answer.error_code == Code.COORDINATOR_NOT_AVAILABLE
+        for number in (2, 3):
+            stage.brokers[number].start()
+        stage.wait(5)
+        stage.ask(1, exchange, "FindCoordinator", 4, wanted)
+        copies = stage.brokers[1].server.topics.get("__transaction_state").copies
+        assert {len(each.replicas) for each in copies} == {3}
