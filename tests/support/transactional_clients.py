@@ -7,12 +7,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka_4 import java_command
 from kafka_loads import PARTITIONS, TOPIC
@@ -275,11 +283,14 @@ def _wait_until_decided(bootstrap: str, places: Iterable[TopicPartition]) -> Non
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     deadline = time.monotonic() + DEADLINE_SECONDS
     asked = {each: OffsetSpec.latest() for each in places}
-    ends: list[list[int]] = []
-    while len(ends) < 2 or ends[0] != ends[1]:
-        assert time.monotonic() < deadline, f"transactions stay open: {ends}"
-        ends = [
-            [each.result(DEADLINE_SECONDS).offset for each in found.values()]
-            for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
-            for found in [admin.list_offsets(asked, isolation_level=level)]
-        ]
+
+    def ends(level: IsolationLevel) -> list[int]:
+        found = admin.list_offsets(asked, isolation_level=level)
+        return [each.result(DEADLINE_SECONDS).offset for each in found.values()]
+
+    while True:
+        with suppress(KafkaException):  # leaders may change
+            if ends(IsolationLevel.READ_UNCOMMITTED) == ends(IsolationLevel.READ_COMMITTED):
+                return
+        assert time.monotonic() < deadline, "transactions stay open"
+        time.sleep(0.1)  # between two looks
