@@ -80,7 +80,7 @@ class _Client:
         if self._group == "consumer":
             group["group.protocol"] = self._group
         else:
-            group["session.timeout.ms"] = 10_000
+            group["session.timeout.ms"] = 6000
         self._consumer = Consumer(
             {
                 **group,
@@ -88,6 +88,7 @@ class _Client:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                "max.poll.interval.ms": 6000,
                 "reconnect.backoff.max.ms": 200,
                 "fetch.wait.max.ms": 100,
                 "log_level": 0,
@@ -206,6 +207,8 @@ class _Client:
         if offsets:
             group = self._consumer.consumer_group_metadata()
             self._end(lambda seconds: producer.send_offsets_to_transaction(offsets, group, seconds))
+            if self._random.random() < 0.01:  # others get its partitions before it commits
+                self._is_over.wait(self._random.uniform(0, 12))
 
     def _end(self, call: Any) -> None:
         """Call it again while that may help: the same call goes on with what is under way."""

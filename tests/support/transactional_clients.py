@@ -89,6 +89,7 @@ class _Client:
         self.process.stdin.write("end")
         self.process.stdin.close()
         try:
+            self.process.wait(_PATIENCE_SECONDS / 2)
             self._wait()
         except subprocess.TimeoutExpired:
             self.kill()
@@ -96,7 +97,7 @@ class _Client:
             assert self.process.returncode == 0, f"a client has failed: {self.errors}"
 
     def _wait(self) -> None:
-        self.process.wait(_PATIENCE_SECONDS)
+        self.process.wait(DEADLINE_SECONDS)
         self._reader.join()
         for each in (self.process.stdin, self.process.stdout):
             assert each is not None

@@ -26,36 +26,36 @@ def start_load(start_cluster: Callable[..., ReplicatedCluster]) -> Iterator[Star
 @pytest.mark.parametrize("client", sorted(CLIENTS))
 def test_any_broker_is_killed(start_load: StartLoad, client: str) -> None:
     load = start_load(client)
-    load.go_on()
+    load.go_on(30)
     for number in list(load.cluster.brokers):
         load.cluster.kill(number)
-        load.go_on()
+        load.go_on(30)
         load.cluster.start(number)
         load.wait_until_in_sync()
         load.clients.kill_one()
-    load.go_on()
+    load.go_on(30)
     load.clients.check()
 
 
 def test_all_are_killed_at_once(start_load: StartLoad) -> None:
     load = start_load("librdkafka")
     for _ in range(2):
-        load.go_on()
+        load.go_on(30)
         for number in load.cluster.brokers:
             load.cluster.kill(number)
         load.cluster.start_together(load.cluster.brokers)
-    load.go_on()
+    load.go_on(30)
     load.clients.check()
 
 
 def test_a_leader_sleeps(start_load: StartLoad) -> None:
     load = start_load("librdkafka")
-    load.go_on()
+    load.go_on(30)
     leader = load.leader()
     load.cluster.pause(leader)
     load.leader(but=leader)
-    load.go_on()
+    load.go_on(30)
     load.cluster.resume(leader)
     load.wait_until_in_sync()
-    load.go_on()
+    load.go_on(30)
     load.clients.check()

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
 import java.util.Set;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -96,8 +97,9 @@ public class TransactionalClient implements ConsumerRebalanceListener {
         if ("consumer".equals(group)) {
             settings.put("group.protocol", group);
         } else {
-            settings.put("session.timeout.ms", "10000");
+            settings.put("session.timeout.ms", "6000");
         }
+        settings.put("max.poll.interval.ms", "6000");
         settings.put("fetch.max.wait.ms", "100");
         consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
         clients++;
@@ -239,6 +241,9 @@ public class TransactionalClient implements ConsumerRebalanceListener {
             offsets.put(place(each), new OffsetAndMetadata(next.get(each)));
         }
         end(() -> producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata()));
+        if (random.nextInt(100) == 0) { // others get its partitions before it commits
+            LockSupport.parkNanos(random.nextInt(12_000) * 1_000_000L);
+        }
     }
 
     /** Call it again while that may help: the same call goes on with what is under way. */
