@@ -217,7 +217,8 @@ class Mirroring:
                 raise refused[log]
             offset = _append(partition, wanted, check)
         except HermesError as error:
-            return AppendedEntry(self._refuse(client, wanted, log, error))
+            # As in `Produces`: it may be what was found before.
+            return AppendedEntry(self._refuse(client, wanted, log, error.with_traceback(None)))
         position = log.sources.position(wanted.source)
         entry = MirroredEntry(ErrorCode.NONE, -1 if offset is None else offset, position)
         return AppendedEntry.to(log, entry)  # also of what was there: is it flushed?

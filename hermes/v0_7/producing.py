@@ -236,7 +236,9 @@ class Produces:
                 raise check
             log, offset = self._append(produce, check, client, acks)
         except HermesError as error:
-            return self._refused_entry(produce.topic, produce.partition, error, client)
+            # What was found of the set is raised here, and must not keep this frame.
+            found = error.with_traceback(None)
+            return self._refused_entry(produce.topic, produce.partition, found, client)
         return AppendedEntry.to(log, ProducedEntry(log.partition, ErrorCode.NONE, offset))
 
     def _refused_entry(

@@ -51,6 +51,22 @@ def test_a_connection_that_is_gone_is_freed_at_once(bench: BrokerBench, data: by
         gc.enable()
 
 
+def test_sets_that_are_refused_are_freed_at_once(bench: BrokerBench) -> None:
+    connection, transport = bench.connect()
+    damaged = bytearray(message(b"x"))
+    damaged[-1] ^= 1
+    sets = produce_acknowledged(*[("t", 0, bytes(damaged))] * 50)
+    gc.collect()
+    gc.disable()
+    try:
+        connection.dataReceived(sets)
+        bench.turns(transport)
+        assert transport.value()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
 REFUSED = """
 import gc, struct, sys
 from pathlib import Path
