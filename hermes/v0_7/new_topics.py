@@ -11,6 +11,7 @@ from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import wrong_format
 from hermes.config.kinds import FORMAT_0_7
 from hermes.errors import (
+    ConfigError,
     CoordinationError,
     HermesError,
     InvalidTopicError,
@@ -88,8 +89,15 @@ class NewTopics:
                 await self._cluster.create_topic(topic, {}, client)
         except TopicExistsError:
             return None  # another client was quicker
-        except CoordinationError as failure:
-            return NotLeaderError(f"topic {quoted(topic)} can't be created now: {failure}")
+        except (CoordinationError, ConfigError) as failure:  # a broker may be missing for copies
+            self._shared.lines.warn(
+                "new",
+                "{topic} can't be created now for {client}: {error}",
+                topic=topic,
+                client=client,
+                error=failure,
+            )
+            return NotLeaderError(f"nobody leads {quoted(topic)}, which can't be created now")
         except HermesError as failure:
             return failure.with_traceback(None)
         return error

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient
+from hermes_testkit import BrokerProcess
 
 from hermes import Producer, ProducerConfig, SimpleConsumer
 from hermes.client import SyncProducer
@@ -183,6 +184,26 @@ def test_a_topic_that_is_produced_to_first_is_the_clusters(tmp_path: Path, copie
         listed = [formats(each) for each in brokers]
         assert all(each.get("events", "kafka") == "kafka" for each in listed)
         assert any("events" in each for each in listed)
+
+
+def test_what_is_produced_waits_until_there_are_brokers_for_the_copies(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    settings = {**KAFKA, "default_replication_factor": 2}
+    listen = "tcp:0:interface=127.0.0.1"
+    first = start_broker(coordination="embedded", coordination_listen=listen, **settings)
+    where = first.wait_for_line("coordination is embedded").partition(" at ")[2].split()[0]
+    with (
+        Producer(
+            ProducerConfig(zookeeper_connect=where, acks="flushed", delivery_timeout="10m")
+        ) as producer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        sent = pool.submit(producer.send, "events", b"hello")
+        assert "only 1 broker(s)" in first.wait_for_line("events can't be created now for")
+        others = {"broker_id": 1, "coordination": "zookeeper", "zookeeper_connect": where}
+        start_broker(log_dir=str(tmp_path / "others"), **settings, **others)
+        assert sent.result().result().topic == "events"
 
 
 def test_clients_of_0_7_get_topics_of_their_own_on_each_broker(tmp_path: Path) -> None:
