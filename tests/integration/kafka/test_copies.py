@@ -89,7 +89,9 @@ def refusal(futures: dict[Any, "Future[Any]"]) -> tuple[str, str]:
 
 
 def copies(trio: Trio, topic: str) -> dict[int, list[int]]:
-    found = trio.client.list_topics(topic, timeout=60).topics[topic]
+    # Another broker than the one that is asked may have made the topic just now.
+    while (found := trio.client.list_topics(topic, timeout=60).topics[topic]).error is not None:
+        pass
     return {number: each.replicas for number, each in found.partitions.items()}
 
 
