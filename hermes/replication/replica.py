@@ -422,7 +422,8 @@ class Replica:
             if preferred != NOBODY:
                 hand_over = self._hand_over = HandOver(preferred, now, must=False)
         if hand_over is not None:
-            if hand_over.is_over(now) or hand_over.to not in self.lives:
+            can_lead = hand_over.to in self.lives and hand_over.to in leading.state.isr
+            if hand_over.is_over(now) or not can_lead:
                 # Not at once again: nothing was taken meanwhile.
                 self._hand_over, self._preferred = None, PreferredLeader()
             elif hand_over.is_due(leading, facts.ends.end, now):

@@ -254,6 +254,18 @@ def test_a_leader_that_can_append_no_more_hands_over_and_stays_in_sync() -> None
     assert played.only(Fetch).to == 2
 
 
+def test_a_leader_whose_heir_falls_out_of_sync_goes_on() -> None:
+    played = Played(LED)
+    played.due()
+    played.replica.hand_over(100)
+    played.due()
+    assert not played.replica.takes_appends
+    played.learn(replace(LED, isr=frozenset({1})))
+    played.now += 60
+    assert not [each for each in played.due() if isinstance(each, Change)]
+    assert played.replica.takes_appends
+
+
 def test_a_leader_that_nobody_else_can_follow_goes_on() -> None:
     played = Played(replace(LED, isr=frozenset({1})))
     played.due()
