@@ -137,7 +137,7 @@ def _step(kind: str, *what: Any) -> Step:
 
 
 class TransactionalClients:
-    """Clients that send to a topic's partitions and poll them, from now until `finish`.
+    """Clients that send to a topic's partitions and poll them, from now until `check`.
 
     Args:
         bootstrap: where the brokers are that have the topic.
@@ -145,7 +145,6 @@ class TransactionalClients:
         client: one of `CLIENTS`.
 
     Attributes:
-        kills: how many were killed on purpose.
         stalls: how many were killed since they waited for ever.
     """
 
@@ -153,7 +152,7 @@ class TransactionalClients:
         self._bootstrap = bootstrap
         self._random = Random(seed)
         self._news = threading.Condition()
-        self.kills = self.stalls = 0
+        self.stalls = 0
 
         def command(number: int, how: str, life: int) -> Sequence[str]:
             name = f"client-{number}"
@@ -199,7 +198,6 @@ class TransactionalClients:
     def kill_one(self) -> None:
         """Kill a client; another begins where it was."""
         client = self._random.choice(self._clients)
-        self.kills += 1
         client.kill()
         client.start()
 
@@ -218,7 +216,7 @@ class TransactionalClients:
 
 
 class TransactedCluster:
-    """A topic with three copies that transactional clients use, from now until `finish`.
+    """A topic with three copies that transactional clients use, from now until `check`.
 
     Args:
         cluster: without that topic.
