@@ -14,7 +14,8 @@ __all__ = ["TRANSACTION_DIFFERENCES", "TRANSACTION_SCENES", "await_coordinator"]
 
 #: As in `conformance`.
 TRANSACTION_DIFFERENCES = {
-    ("transacted_by_epochs", "described"): "no topic keeps the offsets of groups"
+    ("transacted_by_epochs", "described"): "no topic keeps the offsets of groups",
+    ("numbered_again", "a number of what was aborted"): "librdkafka gives it to another message",
 }
 
 _COMMITTED = 1
@@ -285,6 +286,17 @@ def transacted_by_epochs(scene: Scene) -> None:
         scene.ask(f"a marker of an older epoch, v{v}", "WriteTxnMarkers", v, markers=(marker,))
 
 
+def numbered_again(scene: Scene) -> None:
+    """A producer that has aborted what it had sent gives its numbers to other messages."""
+    producer = _first(scene, "a producer", "renumbering")
+    _add(scene, "added", producer, (scene.topic, (0,)))
+    _send(scene, "sent", producer, 0, 11)
+    _end(scene, "aborted", producer, 3, commits=False)
+    _settled(scene, producer.name)
+    _add(scene, "added again", producer, (scene.topic, (0,)))
+    _send(scene, "a number of what was aborted", producer, 0, 11)
+
+
 TRANSACTION_SCENES: dict[str, Callable[[Scene], None]] = {
-    each.__name__: each for each in (transacted, transacted_by_epochs)
+    each.__name__: each for each in (transacted, transacted_by_epochs, numbered_again)
 }
