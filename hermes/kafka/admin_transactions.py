@@ -85,7 +85,7 @@ async def list_transactions(request: Any, call: Call) -> Any:
     longer_ms = getattr(request, "duration_filter", -1)
     now_ms = call.server.shared.now_ms()
     try:
-        every = [] if code is not Code.NONE else list(call.server.transactions.coordinator.all())
+        every = [] if code is not Code.NONE else await call.server.transactions.coordinator.all()
         for name, each in every:
             await call.after_entry()
             if (

@@ -324,15 +324,20 @@ class TransactionCoordinator:
             raise KafkaError(Code.TRANSACTIONAL_ID_NOT_FOUND)
         return entry.transaction
 
-    def all(self) -> Iterator[tuple[str, Transaction]]:
-        """Those that this broker coordinates; KafkaError while some aren't read."""
-        for number in self._numbers_led():
-            part = self._led(number)
+    async def all(self) -> list[tuple[str, Transaction]]:
+        """Those that this broker coordinates, once all are read; KafkaError where some can't be."""
+        parts = [self._led(number) for number in self._numbers_led()]
+        for part in parts:
             if part.loading is not None:
+                await part.loading.wait()
+            if not part.log.is_current:
                 raise KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS)
-            for name, entry in list(part.entries.items()):
-                if entry.transaction is not None:
-                    yield name, entry.transaction
+        return [
+            (name, entry.transaction)
+            for part in parts
+            for name, entry in part.entries.items()
+            if entry.transaction is not None
+        ]
 
     # -- changes --------------------------------------------------------------------------------
 
