@@ -9,11 +9,13 @@ from typing import Any
 
 from mutations_today import does_nothing, gives, having
 from schedule import MUTATIONS, Mutation
+from twisted.internet.defer import Deferred
 
 from hermes.groups import coordinator as groups
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.kafka.transactions.coordinator import Entry, TransactionCoordinator
 from hermes.kafka.transactions.ending import Ending
+from hermes.kafka.transactions.state_log import StateLog
 from hermes.kafka.transactions.transactions import Transactions
 from hermes.protocol.kafka_errors import Code
 from hermes.storage import transactions
@@ -32,6 +34,13 @@ def _all_written(_: Any) -> Any:
         return set(places)
 
     return write
+
+
+def _stored_later(store: Any) -> Any:
+    async def storing(self: Any, *what: Any) -> None:
+        Deferred.fromCoroutine(store(self, *what)).addErrback(lambda _: None)
+
+    return storing
 
 
 def _of_any_epoch(decide: Any) -> Any:
@@ -119,6 +128,16 @@ _TRANSACTIONS: dict[str, tuple[str, int, Callable[[], AbstractContextManager[Non
         "a decided transaction ends once its markers are written everywhere",
         5,
         having(Ending, "_write", _all_written),
+    ),
+    "stored_later": (
+        "what is decided is on disk before anybody hears of it",
+        100,
+        having(StateLog, "store", _stored_later),
+    ),
+    "read_early": (
+        "a coordinator reads the state once it knows all that was committed",
+        60,
+        having(StateLog, "is_readable", lambda _: property(lambda self: True)),
     ),
     "not_taken_over": (
         "a new coordinator ends what earlier ones have decided",
