@@ -88,7 +88,11 @@ def _noting(
         for name in names:
             yield "set_data", KAFKA_CHANGES, name.encode(), changes.version
             changes = changes.followed_by(name)
-        yield ("create" if noted is None else "set_data"), RECENT_CHANGES, format_changes(changes)
+        yield (
+            ("create" if noted is None else "set_data"),
+            RECENT_CHANGES,
+            format_changes(changes, len(names)),
+        )
 
 
 def changes_of(last: Node, noted: Node | None) -> RecentChanges:

@@ -18,6 +18,11 @@ from hermes.coordination.kafka_topics import fits_in_a_path
 MOST_CHANGES: Final = 200
 MOST_BYTES: Final = 8192
 
+#: By how much more where many topics change together: as where a broker is lost, which leads some
+#: of each. Else who is a few of these behind would have to read all topics, again and again.
+_TIMES_MORE: Final = 10
+_MANY: Final = 10
+
 
 class RecentChanges(NamedTuple):
     """The last changes, without a gap.
@@ -57,11 +62,12 @@ def changes_up_to(version: int, name: str, noted: RecentChanges | None = None) -
     return RecentChanges(version, (name,))
 
 
-def format_changes(changes: RecentChanges) -> bytes:
-    """Write as many of the last changes as are to be listed."""
+def format_changes(changes: RecentChanges, count: int = 1) -> bytes:
+    """Write as many of the last changes as are to be listed; `count`: how many are new."""
     names: list[str] = []
-    left = MOST_BYTES - len(_format(changes.version, []))
-    for name in reversed(changes.names[-MOST_CHANGES:]):
+    times = _TIMES_MORE if count >= _MANY else 1
+    left = MOST_BYTES * times - len(_format(changes.version, []))
+    for name in reversed(changes.names[-MOST_CHANGES * times :]):
         left -= len(json.dumps(name)) + 1
         if left < 0:
             break

@@ -96,6 +96,14 @@ def test_anything_else_lists_nothing(value: bytes) -> None:
     assert parse_changes(value) is None
 
 
+def test_of_changes_together_more_are_listed() -> None:
+    """So that who misses some transactions of a broker that leads many topics reads these only."""
+    names = tuple(f"t{number}" for number in range(10 * MOST_CHANGES + 100))
+    for count, most in ((9, MOST_CHANGES), (10, 10 * MOST_CHANGES)):
+        listed = parse_changes(format_changes(RecentChanges(5000, names), count))
+        assert listed == RecentChanges(5000, names[-most:])
+
+
 @pytest.mark.parametrize("name", ["x", "x" * 30, "x" * 249, "京" * 249, '"' * 200, "y" * 9000])
 def test_the_list_is_bounded_in_number_and_in_bytes(name: str) -> None:
     names = tuple(f"{name}{number:03}" for number in range(MOST_CHANGES + 100))
