@@ -149,7 +149,8 @@ class ClusterPart:
         self._use_values(state.values)
         self._begin_deletions()
         for name, node in self._nodes.items():
-            if node is not before.get(name):
+            known = before.get(name)  # read again where only its copies have changed
+            if node is not known and node != known:
                 Deferred.fromCoroutine(self.do(name))
         for name in before.keys() - self._nodes.keys():
             if not self._registry.exists(name):

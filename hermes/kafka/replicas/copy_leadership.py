@@ -172,8 +172,9 @@ class CopyLeadership:
 
     def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
         leading = self._copy.replica.leading
-        is_led = leading is not None and leading.epoch == fetch.epoch
-        if leading is not None and is_led and not self._lacks_sources(fetch):
+        if leading is None or leading.epoch != fetch.epoch:
+            return
+        if not (fetch.wants_sources and self._lacks_sources(fetch)):
             end = self._copy.log.end_offset
             leading.fetched(fetch, end, self._around.now(), answered_at)
             if self._asking:

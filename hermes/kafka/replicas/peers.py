@@ -185,7 +185,9 @@ class Peers:
                 leading = copy.replica.leading
                 if leading is None or copy.replica.is_changing:
                     continue
-                if broker_id in leading.largest_isr:
+                # There may be thousands: only those are looked at whose follower is gone by that.
+                is_gone = self.refusals.is_gone(broker_id, leading.heard_at(broker_id))
+                if is_gone and broker_id in leading.largest_isr:
                     copy.turn()
 
     def stop(self) -> "list[Deferred[Any]]":
