@@ -229,4 +229,4 @@ def test_word_counts_exactly_once(
         application.end(kill=False)
         for word, counts in application.counts().items():
             assert counts == list(range(1, expected[word] + 1)), word
-    report("Streams, exactly once", seed=number, brokers=count, words=expected.total(), **killed)
+    report("Streams, exactly once", seed=number, of=count, words=expected.total(), **killed)
