@@ -150,8 +150,11 @@ async def create_acls(request: Any, call: Call) -> Any:
             await _change(call, made, is_new=True)
     except HermesError as error:
         results = with_error(results, error, len(request.creations))
-    make = call.make.AclCreationResult
-    return call.make.CreateAclsResponse(results=tuple(make(**each) for each in results))
+    told = []
+    for fields in results:
+        await call.after_entry()
+        told.append(call.make.AclCreationResult(**fields))
+    return call.make.CreateAclsResponse(results=tuple(told))
 
 
 def _fault_of(acl: Acl) -> KafkaError | None:
@@ -247,9 +250,9 @@ async def delete_acls(request: Any, call: Call) -> Any:
             permission_type=acl.permission,
         )
 
-    return make.DeleteAclsResponse(
-        filter_results=tuple(
-            make.DeleteAclsFilterResult(**fields, matching_acls=tuple(map(matched, matching)))
-            for fields, matching in results
-        )
-    )
+    told = []
+    for fields, matching in results:
+        await call.after_entry()
+        acls = tuple(map(matched, matching))
+        told.append(make.DeleteAclsFilterResult(**fields, matching_acls=acls))
+    return make.DeleteAclsResponse(filter_results=tuple(told))

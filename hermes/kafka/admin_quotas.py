@@ -132,19 +132,15 @@ async def alter_quotas(request: Any, call: Call) -> Any:
             await _change(call, changes)
     except HermesError as error:
         results = with_error(results, error, len(request.entries))
-    make = call.make
-    return make.AlterClientQuotasResponse(
-        entries=tuple(
-            make.EntryData(
-                **fields,
-                entity=tuple(
-                    make.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                    for part in entry.entity
-                ),
-            )
-            for entry, fields in zip(request.entries, results, strict=True)
+    make, told = call.make, []
+    for entry, fields in zip(request.entries, results, strict=True):
+        await call.after_entry()
+        entity = tuple(
+            make.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+            for part in entry.entity
         )
-    )
+        told.append(make.EntryData(**fields, entity=entity))
+    return make.AlterClientQuotasResponse(entries=tuple(told))
 
 
 def _principal(entity: Iterable[Any], call: Call) -> str:

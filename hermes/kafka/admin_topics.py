@@ -170,6 +170,7 @@ async def delete_topics(request: Any, call: Call) -> Any:
     deleted = zip(found.values(), ended, strict=True)
     results = []
     for each in counts:
+        await call.after_entry()
         (name, topic_id), fields = each, refused.get(each)
         if fields is None:
             topic, (is_gone, failure) = next(deleted)
