@@ -23,6 +23,7 @@ VALUES = {
     "position": "earliest",
     "target": "{directory}/new",
     "new_topic": "copies",
+    "name": "a-transactional-id",
     "shell": "bash",
     "repository": "{directory}/none",
     "log_dir": "{directory}",
