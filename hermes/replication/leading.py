@@ -219,6 +219,19 @@ class Leading:
         }
         return expanded(self.state, self.broker_id, joined) if joined else None
 
+    def rests(self, lives: Mapping[int, int], now: float) -> bool:
+        """Whether all is as it should be, so that nothing is due as time goes by."""
+        state = self.state
+        return (
+            self._proposed is None
+            and len(state.isr) == len(state.replicas)
+            and state.replicas[0] == self.broker_id
+            and not (state.adding or state.removing)
+            and not any(
+                self._is_gone(each, lives, now) for each in state.isr if each != self.broker_id
+            )
+        )
+
     def _is_gone(self, follower: int, lives: Mapping[int, int], now: float) -> bool:
         known = self.followers.get(follower)
         caught_up_at = self.began_at if known is None else known.caught_up_at

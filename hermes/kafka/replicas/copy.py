@@ -129,10 +129,15 @@ class Copy:
 
     @property
     def _rests(self) -> bool:
-        """Whether all is well, and the leader's answer is awaited: nothing is due before that."""
-        log, following = self._log, self.replica.following
+        """Whether all is well: nothing is due before the leader answers, or a follower fetches."""
+        log, replica = self._log, self.replica
         if log is None or log.is_offline or log.damage or self._opening != log.openings:
             return False
+        if replica.leading is not None:
+            is_committed = log.high_watermark == log.end_offset
+            is_settled = is_committed and replica.takes_appends and not replica.is_changing
+            return is_settled and replica.leading.rests(replica.lives, self._around.now())
+        following = replica.following
         is_awaited = following is not None and following is self._followed and following.is_fetching
         return is_awaited and not self.follower.is_full
 

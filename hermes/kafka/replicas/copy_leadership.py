@@ -220,8 +220,8 @@ class CopyLeadership:
         leading, log = self._copy.replica.leading, self._copy.log
         if leading is None:
             return False
-        told = Records(fetch.high_watermark, 0) if records is None else records
-        return told.high_watermark >= leading.high_watermark and told.start >= log.earliest
+        told = (fetch.high_watermark, 0) if records is None else records
+        return told[0] >= leading.high_watermark and told[1] >= log.earliest
 
 
 def _look(log: Log, offset: int, max_bytes: int) -> None:

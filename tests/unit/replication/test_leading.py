@@ -273,3 +273,34 @@ def test_it_led_at_a_time_where_all_who_could_have_followed_it_since() -> None:
     has(leader, 2, 20, now=104)
     assert leader.led_at(101.5), "on another connection"
     assert leading(replace(STATE, isr=frozenset({1}))).led_at(1000)
+
+
+# -- rest -----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_due_while_all_have_all_and_the_first_leads() -> None:
+    leader = leading()
+    for each in (2, 3):
+        has(leader, each, 20)
+    assert leader.rests(LIVES, 111)
+    assert not leader.rests(LIVES, 112), "they lag"
+    assert not leader.rests({1: 11, 2: 22}, 111), "one is gone"
+    leader.proposed({1, 2, 3})
+    assert not leader.rests(LIVES, 111), "nobody knows who is in sync"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        replace(STATE, replicas=(2, 1, 3)),
+        replace(STATE, isr=frozenset({1, 2})),
+        replace(STATE, adding=frozenset({3})),
+        replace(STATE, removing=frozenset({3})),
+    ],
+    ids=["another is the first", "one lags", "one comes", "one goes"],
+)
+def test_something_may_be_due_as_time_goes_by(state: PartitionState) -> None:
+    leader = leading(state)
+    for each in (2, 3):
+        has(leader, each, 20)
+    assert not leader.rests(LIVES, 101)
