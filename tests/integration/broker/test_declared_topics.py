@@ -1,10 +1,11 @@
 """Topics that broker.yaml declares are there from the start, and creation is told."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from hermes_testkit import BrokerProcess, message, produce_acknowledged
+from hermes_testkit import DEADLINE_SECONDS, BrokerProcess, message, produce_acknowledged
 
 from hermes import Producer, ProducerConfig, SimpleConsumer
 
@@ -53,7 +54,10 @@ def test_one_of_kafkas_format_that_is_declared_later_is_there_for_the_whole_clus
     with SimpleConsumer("127.0.0.1", broker.port) as consumer:
         consumer.reload_config()
         broker.wait_for_line("created topic views (3 partitions) with 1 copies of each")
-        (topic,) = consumer.metadata(["views"]).topics
+        # It is told before this broker has made its part.
+        ends = time.monotonic() + DEADLINE_SECONDS
+        while len((topic := consumer.metadata(["views"]).topics[0]).partitions) < 3:
+            assert time.monotonic() < ends
     assert (topic.partition_count, topic.holds_records) == (3, True)
 
 
