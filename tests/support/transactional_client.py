@@ -62,16 +62,14 @@ class _Client:
 
     def _begin_anew(self) -> None:
         """What the producer before has left open is ended by that."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self._address,
-                "transactional.id": self._name,
-                "transaction.timeout.ms": 15_000,
-                "linger.ms": 0,
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-            }
-        )
+        settings = {
+            "bootstrap.servers": self._address,
+            "socket.timeout.ms": 6000,  # a broker that sleeps is given up so soon
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+        transactional = {"transactional.id": self._name, "transaction.timeout.ms": 15_000}
+        producer = Producer({**settings, **transactional, "linger.ms": 0})
         producer.init_transactions(_PATIENCE_SECONDS)
         self._producer = producer
         if self._consumer is not None:
@@ -83,15 +81,13 @@ class _Client:
             group["session.timeout.ms"] = 6000
         self._consumer = Consumer(
             {
+                **settings,
                 **group,
-                "bootstrap.servers": self._address,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "max.poll.interval.ms": 6000,
-                "reconnect.backoff.max.ms": 200,
                 "fetch.wait.max.ms": 100,
-                "log_level": 0,
             }
         )
         self._clients += 1

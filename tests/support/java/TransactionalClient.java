@@ -73,6 +73,7 @@ public class TransactionalClient implements ConsumerRebalanceListener {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", address);
         settings.put("reconnect.backoff.max.ms", "200");
+        settings.put("request.timeout.ms", "6000"); // a broker that sleeps is given up so soon
         Properties writing = new Properties();
         writing.putAll(settings);
         writing.put("transactional.id", name);
