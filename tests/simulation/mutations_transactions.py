@@ -79,6 +79,15 @@ def _all_in(_: Any) -> Any:
     return join
 
 
+def _repeated_by_anybody(ended: Any) -> Any:
+    def end(known: Any, *more: Any, **options: Any) -> Any:
+        grown = known and known._replace(version=deciding.EPOCH_GROWS)
+        made = ended(grown, *more, **options)
+        return known if made is grown else made
+
+    return end
+
+
 def _new_ends_only(load: Any) -> Any:
     async def loading(self: Any, *part: Any) -> None:
         self._end = does_nothing(None)
@@ -160,6 +169,11 @@ _TRANSACTIONS: dict[str, tuple[str, int, Callable[[], AbstractContextManager[Non
         "a fenced producer ends nothing",
         5,
         having(deciding, "ended", _of_any_epoch),
+    ),
+    "any_end_repeated": (
+        "only who has ended a transaction ends it once more",
+        150,
+        having(deciding, "ended", _repeated_by_anybody),
     ),
     "epoch_kept": (
         "a producer that begins fences those before it",
