@@ -194,9 +194,7 @@ def test_what_is_produced_waits_until_there_are_brokers_for_the_copies(
     first = start_broker(coordination="embedded", coordination_listen=listen, **settings)
     where = first.wait_for_line("coordination is embedded").partition(" at ")[2].split()[0]
     with (
-        Producer(
-            ProducerConfig(zookeeper_connect=where, acks="flushed", delivery_timeout="10m")
-        ) as producer,
+        Producer(ProducerConfig(zookeeper_connect=where, acks="flushed")) as producer,
         ThreadPoolExecutor(1) as pool,
     ):
         sent = pool.submit(producer.send, "events", b"hello")
