@@ -20,6 +20,9 @@ __all__ = ["Disk", "ProcessFiles"]
 #: How long a sync takes in µs, at the least and at the most.
 _SYNC_US = 200, 4_000
 
+#: How long one takes at the most, however slow the disk.
+_LONGEST_SYNC_US = 5_000_000
+
 #: What harms nobody when somebody who is dead does it, and takes no time.
 _LOOKING = ("pread", "read_resident", "stat", "lstat", "fstat", "listdir", "boot_id")
 
@@ -81,7 +84,8 @@ class Disk:
         self.syncs += 1
         least, most = _SYNC_US
         usual = self._usual * (least + (most - least) * self._chance.random() ** 4)
-        return int(usual * self.slowness)
+        # Else one that begins while the disk is slow could outlast the calm.
+        return min(int(usual * self.slowness), _LONGEST_SYNC_US)
 
 
 class ProcessFiles(FileLayer):
