@@ -153,10 +153,8 @@ def _opened(log: Log, segment: Segment) -> Iterator[int]:
 def _hole_in(log: Log, segment: Segment, start: int, end: int) -> _Hole | None:
     with _opened(log, segment) as descriptor:
         files, index = log.files, segment.index
-        size, offset = (
-            files.fstat(descriptor).st_size,
-            max(start, segment.base_offset, log.earliest),
-        )
+        size = files.fstat(descriptor).st_size
+        offset = max(start, segment.base_offset, log.earliest)
         reads = _reads(files, descriptor, size)
         assert isinstance(index, KafkaIndex)
         index.load(descriptor, end)

@@ -290,14 +290,18 @@ class Copy:
         self._around.remake(self, log)
 
     def begin_anew(self) -> None:
-        is_whole, life = bool(self.replica.is_whole), self.replica.life
-        self.replica = self._new_replica(self.replica.version)
-        self.replica.registered(life)
+        former, state = self.replica, self.replica.state
+        self.replica = self._new_replica(former.version)
+        self.replica.registered(former.life)
         self._is_leaving = False
         self._opening = -1
         self.follower.forget()
-        if not is_whole:
+        if not former.is_whole:
             self.replica.opened(is_whole=False)
+        if state is not None and self._around.broker_id in state.replicas:
+            # It was named again before, and nobody may change the node any more.
+            self.replica.learned(state, former.version, former.lives)
+            self.turn()
 
     def stopping(self) -> None:
         """Hand over what it leads, and leave the in-sync replicas."""

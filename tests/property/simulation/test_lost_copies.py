@@ -6,6 +6,7 @@ from stage import on_stage
 
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.protocol.kafka_errors import Code
+from hermes.replication.replica import Role
 
 
 def test_a_copy_whose_log_is_made_anew_waits_for_the_others() -> None:
@@ -38,6 +39,16 @@ def test_a_copy_is_made_where_the_power_has_left_an_empty_directory(
         for number in range(2):
             log = third.run.directory.get("clicks", number)
             assert (log.topic_id, log.is_sole_copy) == (topic.id, False)
+
+
+def test_a_copy_that_is_named_again_before_it_is_deleted_goes_on() -> None:
+    with on_stage(default_replication_factor=3) as stage:
+        topic = stage.create("clicks", 1)
+        follower = stage.brokers[next(each for each in (1, 2, 3) if each not in topic.leaders)]
+        copy = follower.copies._copies["clicks", 0]
+        follower.machine.process.at(0, follower.copies._logs.dismissed, copy)
+        stage.wait(3)
+        assert copy.replica.role is Role.FOLLOWING
 
 
 def test_what_is_kept_of_transactions_gets_no_single_copy_while_a_cluster_starts() -> None:
