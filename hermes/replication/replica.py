@@ -12,6 +12,7 @@ out what `due` gives: one change of the node at a time, whose outcome it tells.
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.errors import LastReplicaError, WrongStateError
@@ -51,6 +52,9 @@ class Event(Enum):
     LOST = auto()
     DISMISSED = auto()
 
+
+#: How many others stay in sync where one leaves because it stops.
+_LEAST_LEFT: Final = 2
 
 #: Each event leads somewhere from every state: the node is written by others, too. Nothing leads
 #: back from LEAVING: who comes back makes a new replica.
@@ -165,7 +169,7 @@ class Replica:
         self._hand_over: HandOver | None = None
         self._preferred = PreferredLeader()
         self._is_dismissed = False
-        self._wants_out = False
+        self._wants_out = self._is_stopping = False
         self._has_ended = False
         self._is_damaged = self.is_given_up = False
 
@@ -258,9 +262,21 @@ class Replica:
         self._is_dismissed = True
 
     def stopping(self, now: float) -> None:
-        """Hand over what it leads, and leave what it doesn't."""
-        self._wants_out = True
+        """Hand over what it leads, and leave what it doesn't, unless one would be left in sync.
+
+        That one's disk may be gone already, within its session. So the leader takes this one out,
+        once it sees that it is gone: at once.
+        """
+        self._is_stopping = True
         self.hand_over(now)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether nobody counts on it, or nothing better can be done about that."""
+        state = self.state
+        if state is None or self.life is None or self.broker_id not in state.isr:
+            return True
+        return self._hand_over is None and len(state.isr) <= _LEAST_LEFT
 
     def hand_over(self, now: float) -> None:
         """Let another broker lead, if one can."""
@@ -271,7 +287,8 @@ class Replica:
 
     @property
     def takes_appends(self) -> bool:
-        return self.role is Role.LEADING and self._hand_over is None and not self._wants_out
+        is_leaving = self._wants_out or self._is_stopping
+        return self.role is Role.LEADING and self._hand_over is None and not is_leaving
 
     @property
     def is_changing(self) -> bool:
@@ -382,7 +399,7 @@ class Replica:
             if self.leading is None:
                 return self._forfeit(state, life)
             self.hand_over(now)
-        if self._wants_out and self._hand_over is None:
+        if (self._wants_out or self._is_stopping) and self._hand_over is None:
             return self._leave(state)
         if self.leading is not None:
             return self._led_change(self.leading, facts, now)
@@ -406,14 +423,14 @@ class Replica:
         if state.is_led_by(me, life) and self._spent_epoch < state.unclean_epoch == state.epoch:
             # An operator wants what is left of it.
             return _of(state, "forfeit", lambda found: led_by(found, me, life))
-        if not _is_possible(forfeited, state, self.broker_id):
-            return None
-        return Change("forfeit", lambda found: forfeited(found, self.broker_id))
+        forfeit = partial(forfeited, broker_id=self.broker_id)
+        return Change("forfeit", forfeit) if _is_possible(forfeit, state) else None
 
     def _leave(self, state: PartitionState) -> Change | None:
-        if self.broker_id not in state.isr or not _is_possible(left, state, self.broker_id):
+        leave = partial(left, broker_id=self.broker_id, least=1 if self._wants_out else _LEAST_LEFT)
+        if self.broker_id not in state.isr or not _is_possible(leave, state):
             return None
-        return Change("leave", lambda found: left(found, self.broker_id))
+        return Change("leave", leave)
 
     def _led_change(self, leading: Leading, facts: LogFacts, now: float) -> Change | None:
         hand_over = self._hand_over
@@ -447,11 +464,9 @@ class Replica:
         return _of(state, "hand over", lambda found: handed_over(found, me, to, life))
 
 
-def _is_possible(
-    change: Callable[[PartitionState, int], PartitionState], state: PartitionState, broker_id: int
-) -> bool:
+def _is_possible(change: Callable[[PartitionState], PartitionState], state: PartitionState) -> bool:
     try:
-        change(state, broker_id)
+        change(state)
     except LastReplicaError:
         return False
     return True

@@ -130,16 +130,16 @@ def expanded(state: PartitionState, leader: int, joined: AbstractSet[int]) -> Pa
     return replace(state, isr=state.isr | joined)
 
 
-def left(state: PartitionState, broker_id: int) -> PartitionState:
+def left(state: PartitionState, broker_id: int, *, least: int = 1) -> PartitionState:
     """A replica takes itself out, and gives up leadership with that. What it has stays whole.
 
-    Raises LastReplicaError: nobody else is in sync.
+    Raises LastReplicaError: fewer than `least` others are in sync.
     """
     if broker_id not in state.isr:
         return state
     isr = state.isr - {broker_id}
-    if not isr:
-        raise LastReplicaError(f"broker {broker_id} is the last in-sync replica")
+    if len(isr) < least:
+        raise LastReplicaError(f"broker {broker_id} is one of the last in-sync replicas")
     if state.leader != broker_id:
         return replace(state, isr=isr)
     return replace(state, isr=isr, leader=NOBODY, life=NO_LIFE)

@@ -311,8 +311,4 @@ class Copy:
     @property
     def has_left(self) -> bool:
         """Whether nobody counts on this copy any more, or nothing can be done for that."""
-        state = self.replica.state
-        if state is None or self.is_gone or self.replica.life is None:
-            return True
-        me = self._around.broker_id
-        return me not in state.isr or state.isr == {me} or self._log is None
+        return self.is_gone or self._log is None or self.replica.may_stop

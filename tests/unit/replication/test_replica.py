@@ -348,20 +348,31 @@ def test_of_changes_one_is_under_way_and_both_states_count_meanwhile() -> None:
     assert played.replica.leading.largest_isr == {1}
 
 
-def test_a_leader_that_stops_hands_over_and_then_leaves() -> None:
-    played = Played(LED)
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_leader_that_stops_hands_over_and_then_leaves(count: int) -> None:
+    """But of two: the other one may have lost its disk, and nobody knows it yet."""
+    brokers = tuple(range(1, count + 1))
+    state = replace(LED, replicas=brokers, isr=frozenset(brokers))
+    played = Played(state)
+    played.learn(state, {each: 11 * each for each in brokers})
     played.due()
     played.replica.stopping(played.now)
     assert not played.replica.takes_appends
     assert played.due() == [], "the successor hasn't all yet"
     assert played.replica.leading is not None
     played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, played.now)
+    assert not played.replica.may_stop
     change = played.only(Change)
-    assert played.carry_out(change) == handed_over(LED, 1, 2, 22)
+    assert played.carry_out(change) == handed_over(state, 1, 2, 22)
     end, *others = played.due()
     assert end == EndEpoch()
-    leave = next(each for each in others if isinstance(each, Change))
-    assert leave.make(played.state) == left(played.state, 1)
+    changes = [each for each in others if isinstance(each, Change)]
+    for each in changes:
+        assert not played.replica.may_stop
+        assert each.make(played.state) == left(played.state, 1)
+        played.carry_out(each)
+    assert len(changes) == (count > 2)
+    assert played.replica.may_stop
 
 
 @pytest.mark.parametrize("comes_up", [True, False])
