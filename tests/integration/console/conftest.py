@@ -110,7 +110,10 @@ def cluster(
 ) -> Iterator[ReplicatedCluster]:
     """Three brokers that keep copies."""
     tree = f"{coordination_server('zookeeper').address}/console-{next(_clusters)}"
-    made = ReplicatedCluster(tmp_path_factory.mktemp("three brokers"), tree)
+    # Longer than usual: pages ask a leader once, who has to be sure that it leads, at any load.
+    made = ReplicatedCluster(
+        tmp_path_factory.mktemp("three brokers"), tree, zookeeper_session_timeout="6s"
+    )
     yield made
     made.close()
 

@@ -68,7 +68,7 @@ def moved(cluster: ReplicatedCluster, session: Session) -> Iterator[str]:
     consumer.commit(offsets=places, asynchronous=False)
     consumer.close()
     home = names(session, topic)[0].broker_id
-    cluster.kill(home)
+    cluster.stop(home)
     for number in range(PARTITIONS):
         for each in (topic, "written"):
             cluster.leader(each, number, but=home)
