@@ -131,6 +131,17 @@ def zookeeper_option(help_text: str) -> Decorator:
     return lambda command: option(old(command))
 
 
+def kafka_option(help_text: str) -> Decorator:
+    """Add -k, of which `kafka` of the command is the address; None where it isn't given."""
+    return click.option(
+        "-k",
+        "--kafka",
+        type=option_type(parse_broker, "address"),
+        metavar="HOST:PORT",
+        help=help_text,
+    )
+
+
 def topic_option(help_text: str) -> Decorator:
     return click.option("-t", "--topic", type=TOPIC, required=True, metavar="TOPIC", help=help_text)
 

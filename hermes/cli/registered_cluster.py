@@ -13,8 +13,7 @@ from hermes.cli.options import (
     CommandConnection,
     Decorator,
     broker_option,
-    option_type,
-    parse_broker,
+    kafka_option,
     zookeeper_option,
 )
 from hermes.cli.security_options import connection_options
@@ -173,13 +172,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, cluster=None, kafka=groups, **options)
 
     with_cluster = connected_cluster(partial(command, kafka=None))
-    option = click.option(
-        "-k",
-        "--kafka",
-        type=option_type(parse_broker, "address"),
-        metavar="HOST:PORT",
-        help="A broker's kafka_listen: groups of Kafka clients only.",
-    )
+    option = kafka_option("A broker's kafka_listen: groups of Kafka clients only.")
     return add_cluster_options(option(chosen))
 
 
@@ -211,13 +204,7 @@ def kafka_options(kind: type[KafkaBrokers], name: str) -> Decorator:
             return asked(kafka_places(cluster), cluster.connection, *args, **options)
 
         found = connected_cluster(by_coordination)
-        option = click.option(
-            "-k",
-            "--kafka",
-            type=option_type(parse_broker, "address"),
-            metavar="HOST:PORT",
-            help="The kafka_listen of any broker of the cluster.",
-        )
+        option = kafka_option("The kafka_listen of any broker of the cluster.")
         return add_cluster_options(option(chosen))
 
     return decorate

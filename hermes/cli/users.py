@@ -15,8 +15,7 @@ from hermes.cli.options import (
     JSON_OPTION,
     TIMEOUT_OPTION,
     BrokerOption,
-    option_type,
-    parse_broker,
+    kafka_option,
 )
 from hermes.cli.security_options import security_options
 from hermes.cli.terminal import write_json, write_line, write_table
@@ -91,12 +90,8 @@ def _somewhere(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("give --file, or --kafka HOST:PORT for users of a cluster")
         return command(*args, path=path, users=users, **options)
 
-    option = click.option(
-        "-k",
-        "--kafka",
-        type=option_type(parse_broker, "address"),
-        metavar="HOST:PORT",
-        help="The kafka_listen of a broker: its cluster's users, instead of those of a file.",
+    option = kafka_option(
+        "The kafka_listen of a broker: its cluster's users, instead of those of a file."
     )
     secured = security_options(TIMEOUT_OPTION(chosen), password_option="--own-password-file")
     return _FILE_OPTION(option(secured))

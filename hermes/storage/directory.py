@@ -9,6 +9,8 @@ everything was flushed and every log was in service. A start that fails does not
 keeps one that was there, since nothing has changed: when the failure comes after `open` (a port is
 in use, say), `close(clean=False)` puts it back.
 
+The module is long because all of that guards one mapping of logs, and one lock on the directory.
+
 Threads: `logs` and `get` any thread; `create` the reactor's thread (it makes a directory and an
 empty file); `open`, `delete_topic`, `close` block and belong into a worker thread.
 """

@@ -5,6 +5,8 @@ they are put on disk by a later `flush` in a worker thread, which moves the *flu
 `commit` moves the *high watermark*, and they become visible. Where there is one copy only, a flush
 commits, too. What was committed is never taken back.
 
+The module is long because a log is the face of its parts: most of it hands on to them.
+
 A log's parts, its locks and their order: `hermes.storage.log_state`. Which thread may call what:
 
 - `append`, `read`, the properties, `sources.append_range` and `transactions`: the reactor's thread.

@@ -45,6 +45,15 @@ def judged(auditing, topic, tiers):
         assert time.monotonic() < deadline, report.windows
 
 
+def found_at(by_tier, tiers):
+    """How many messages were found at each tier, by what they were compared with."""
+    found = Counter()
+    for tier in tiers:
+        for window in by_tier[tier]:
+            found[tier, window.against] += window.found
+    return found
+
+
 def read_all(cluster, topic):
     config = ConsumerConfig(
         group="readers", zookeeper_connect=cluster.connect, consumer_timeout="2s"
@@ -169,11 +178,7 @@ def test_a_mirror_counts_topics_of_kafkas_format_once(clusters, kills):
         onward = auditing.look(chosen=["mirror:m", "cluster:west"], topics=["orders"])
     wrong = [each for each in report.windows if each.state != "complete"]
     assert (wrong, report.losses, report.removed) == ([], [], {})
-    found = Counter()
-    for tier in tiers:
-        for window in by_tier[tier]:
-            found[tier, window.against] += window.found
-    assert found == {
+    assert found_at(by_tier, tiers) == {
         ("cluster:east", "producers"): ORDERS,
         ("mirror:m", "producers"): ORDERS,
         ("cluster:west", "producers"): ORDERS,
@@ -203,11 +208,7 @@ def test_what_went_into_a_kafka_is_counted_where_audit_to_says(clusters):
         report = auditing.look(topics=["orders"])
     wrong = [each for each in report.windows if each.state != "complete"]
     assert (wrong, report.losses) == ([], [])
-    found = Counter()
-    for tier in tiers:
-        for window in by_tier[tier]:
-            found[tier, window.against] += window.found
-    assert found == {
+    assert found_at(by_tier, tiers) == {
         ("cluster:east", "producers"): ORDERS,
         ("mirror:m", "producers"): ORDERS,
         ("mirror:m", "cluster:east"): 2 * ORDERS,
