@@ -9,13 +9,14 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import islice
 from subprocess import PIPE, Popen
 from typing import Any, NamedTuple
 
-from schedule import MUTATIONS, Outcome, load, run_schedule
+from schedule import MUTATIONS, SCENES, Outcome, load, run_schedule
 from shrinking import shrunk
 from twisted.logger import globalLogBeginner
 
@@ -48,11 +49,15 @@ class Totals(NamedTuple):
         )
 
 
-def ran(seeds: Sequence[int], mutation: str | None, has_histories: bool, goes_on: bool) -> Totals:
+#: `run_schedule` of the scene and the mutation that the command line names.
+Run = Callable[..., Outcome]
+
+
+def ran(seeds: Sequence[int], run: Run, has_histories: bool, goes_on: bool) -> Totals:
     """Run these seeds' schedules; `goes_on`: also after one that breaks."""
     totals = Totals()
     for seed in seeds:
-        outcome = run_schedule(seed, mutation)
+        outcome = run(seed)
         broken = () if outcome.broken is None else ((seed, outcome.broken),)
         lines = tuple(_lines(outcome)) if has_histories else ()
         counts = outcome.events, outcome.acknowledged, outcome.elections, outcome.cuts
@@ -68,14 +73,12 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         yield json.dumps({"name": f"seed {outcome.seed}, {name}", "operations": operations})
 
 
-def run_all(
-    seeds: range, mutation: str | None, jobs: int, checker: Any | None, *, goes_on: bool
-) -> Totals:
+def run_all(seeds: range, run: Run, jobs: int, checker: Any | None, *, goes_on: bool) -> Totals:
     """Run them in several processes; `goes_on`: also after one that breaks."""
     totals = Totals()
     parts = (seeds[first : first + _AT_ONCE] for first in range(0, len(seeds), _AT_ONCE))
     with ProcessPoolExecutor(jobs) as pool:
-        begun = (pool.submit(ran, part, mutation, checker is not None, goes_on) for part in parts)
+        begun = (pool.submit(ran, part, run, checker is not None, goes_on) for part in parts)
         under_way = deque(islice(begun, 2 * jobs))
         while under_way:
             found = under_way.popleft().result()
@@ -87,15 +90,17 @@ def run_all(
     return totals
 
 
-def told(outcome: Outcome, without: frozenset[int], mutation: str | None) -> Iterator[str]:
+def told(outcome: Outcome, without: frozenset[int], given: argparse.Namespace) -> Iterator[str]:
     """The end of a broken schedule, and how to repeat it."""
     if len(outcome.trace) > _TRACE_LINES:
         yield f"({len(outcome.trace) - _TRACE_LINES} lines before)"
     yield from outcome.trace[-_TRACE_LINES:]
     yield f"seed {outcome.seed}: {outcome.broken}"
     words = ["scripts/simulate", "1", str(outcome.seed)]
-    if mutation is not None:
-        words += ["--mutation", mutation]
+    if given.mutation is not None:
+        words += ["--mutation", given.mutation]
+    if given.scene is not None:
+        words += ["--scene", given.scene]
     if without:
         words += ["--without", ",".join(map(str, sorted(without)))]
     yield f"Again: {' '.join(words)}"
@@ -111,6 +116,7 @@ def main() -> int:
     parser.add_argument("count", type=int, nargs="?", default=1000, help="how many (1000)")
     parser.add_argument("first_seed", type=int, nargs="?", default=1)
     parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="break a rule of the design")
+    parser.add_argument("--scene", choices=sorted(SCENES), help="play this one with every seed")
     parser.add_argument("--list-mutations", action="store_true", help="name the rules, and end")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many processes")
     parser.add_argument("--keep-going", action="store_true", help="run all, however many break")
@@ -129,29 +135,32 @@ def main() -> int:
         return 0
     if (given.without or given.trace) and given.count != 1:
         parser.error("--without and --trace are for one schedule: COUNT must be 1")
+    if given.mutation and given.scene:
+        parser.error("a mutation has its scene: leave --scene out")
+    run = partial(run_schedule, mutation=given.mutation, scene=given.scene)
     if given.count == 1:
-        return _run_one(given)
-    return _run_many(given)
+        return _run_one(given, run)
+    return _run_many(given, run)
 
 
-def _run_one(given: argparse.Namespace) -> int:
-    outcome = run_schedule(given.first_seed, given.mutation, given.without, traced=given.trace)
+def _run_one(given: argparse.Namespace, run: Run) -> int:
+    outcome = run(given.first_seed, without=given.without, traced=given.trace)
     if given.trace and outcome.broken is None:
         print(*outcome.trace, sep="\n")  # noqa: T201
     if outcome.broken is not None:
-        print(*told(outcome, given.without, given.mutation), sep="\n")  # noqa: T201
+        print(*told(outcome, given.without, given), sep="\n")  # noqa: T201
     counts = outcome.events, outcome.acknowledged, outcome.elections, outcome.cuts
     broken = () if outcome.broken is None else ((outcome.seed, outcome.broken),)
     print(Totals(1, *counts, broken).line())  # noqa: T201
     return int(outcome.broken is not None)
 
 
-def _run_many(given: argparse.Namespace) -> int:
+def _run_many(given: argparse.Namespace, run: Run) -> int:
     seeds = range(given.first_seed, given.first_seed + given.count)
     program = os.environ.get("HERMES_PORCUPINE")
     checking = Popen([program], stdin=PIPE, text=True) if program else None
     into = checking and checking.stdin
-    totals = run_all(seeds, given.mutation, given.jobs, into, goes_on=given.keep_going)
+    totals = run_all(seeds, run, given.jobs, into, goes_on=given.keep_going)
     is_broken = bool(totals.broken)
     if checking is not None and checking.stdin is not None:
         checking.stdin.close()
@@ -162,10 +171,10 @@ def _run_many(given: argparse.Namespace) -> int:
         seed = totals.broken[0][0]
 
         def again(without: frozenset[int], limit: int) -> Outcome:
-            return run_schedule(seed, given.mutation, without, limit)
+            return run(seed, without=without, limit=limit)
 
-        found = shrunk(run_schedule(seed, given.mutation), again)
-        print(*told(found.outcome, found.without, given.mutation), sep="\n")  # noqa: T201
+        found = shrunk(run(seed), again)
+        print(*told(found.outcome, found.without, given), sep="\n")  # noqa: T201
     print(totals.line())  # noqa: T201
     return int(is_broken)
 
