@@ -1,7 +1,11 @@
 """Writes the markers that are for this broker: of partitions that it leads, and of its groups."""
 
 from collections.abc import Collection, Mapping
+from typing import Any, Final
 
+from twisted.internet.defer import Deferred, gatherResults
+
+from hermes.announcement import Announcement
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
@@ -23,6 +27,11 @@ _CODES = {
 }
 
 
+#: How long another broker waits for the stores of groups: it asks about other transactions' groups
+#: together with these, or afterwards.
+_GROUPS_SECONDS: Final = 0.5
+
+
 class Markers:
     """Lives in the reactor's thread."""
 
@@ -30,6 +39,8 @@ class Markers:
         self._shared = shared
         self._topics = topics
         self._groups = groups
+        # Ends under way, of groups and producers: another would take the same offsets once more.
+        self._ending: set[tuple[str, int]] = set()
 
     async def write(
         self,
@@ -53,18 +64,43 @@ class Markers:
 
         partitions = [each for each in places if group_at(each) is None]
         await settled(cooperatively(self._shared.scheduler, partitions, append))
-        for place in places:
-            group = group_at(place)
-            if group is not None:
-                codes[place] = await self._groups.end_transaction(
-                    group, marker.producer_id, commits=marker.is_commit
-                )
+        groups = {each: group for each in places if (group := group_at(each)) is not None}
+        if groups:
+            is_patient = timeout_seconds is None
+            codes |= await self._end_in(groups, marker, None if is_patient else _GROUPS_SECONDS)
         safety_of = await self._shared.acknowledgements.flushed(
             [*appended.values()], timeout_seconds
         )
         for place, each in appended.items():
             codes[place] = _CODES[safety_of(each)]
         return codes
+
+    async def _end_in(
+        self, groups: Mapping[Place, str], marker: Marker, timeout_seconds: float | None
+    ) -> Mapping[Place, Code]:
+        """End it in groups; those that take longer are ended all the same, and asked for again."""
+        codes = dict.fromkeys(groups, Code.CONCURRENT_TRANSACTIONS)
+
+        async def end(place: Place, group: str) -> None:
+            key = group, marker.producer_id
+            if key in self._ending:
+                return
+            self._ending.add(key)
+            try:
+                codes[place] = await self._groups.end_transaction(
+                    group, marker.producer_id, commits=marker.is_commit
+                )
+            finally:
+                self._ending.discard(key)
+
+        over = Announcement[Any]()
+        told = over.wait()
+        ends = [Deferred.fromCoroutine(end(*each)) for each in groups.items()]
+        gatherResults(ends, consumeErrors=True).addBoth(over.tell)
+        if timeout_seconds is not None:
+            told.addTimeout(timeout_seconds, self._shared.clock, lambda *_: None)
+        await told
+        return dict(codes)
 
     def _append(self, marker: Marker, version: int, place: Place) -> AppendedEnd:
         partition = self._topics.partition(*place)

@@ -248,6 +248,71 @@ def test_who_comes_to_lead_while_a_partition_joins_does_not_refuse_its_transacti
     assert produce(bench, producer)() is Code.NONE
 
 
+def test_a_group_whose_store_does_not_answer_holds_up_no_other_group(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker asks about one after the other, together with what comes meanwhile."""
+    groups, stuck, begun_ends = bench.server.groups, Deferred[None](), list[str]()
+    end_transaction = groups.end_transaction
+
+    async def end(name: str, producer_id: int, *, commits: bool) -> Code:
+        begun_ends.append(name)
+        if name == "stuck":
+            await stuck
+        return await end_transaction(name, producer_id, commits=commits)
+
+    monkeypatch.setattr(groups, "end_transaction", end)
+    first = write_markers(bench, {5: ["stuck", "other"], 6: ["works"]})
+    bench.clock.advance(0.4)
+    assert first() is None
+    bench.clock.advance(0.1)
+    waits = Code.CONCURRENT_TRANSACTIONS
+    assert first() == {5: [waits, Code.NONE], 6: [Code.NONE]}
+    again = write_markers(bench, {5: ["stuck"], 7: ["works"]})
+    assert again() == {5: [waits], 7: [Code.NONE]}
+    assert sorted(begun_ends) == ["other", "stuck", "works", "works"]
+    stuck.callback(None)
+    assert write_markers(bench, {5: ["stuck"]})() == {5: [Code.NONE]}
+
+
+def write_markers(
+    bench: KafkaBench, groups: dict[int, list[str]]
+) -> Callable[[], dict[int, list[Code]] | None]:
+    """Ask for markers in groups, by producers; says what came of it, None until something has."""
+    make = parts("WriteTxnMarkers", 2)
+    markers = tuple(
+        make.WritableTxnMarker(
+            producer_id=producer,
+            producer_epoch=1,
+            transaction_result=True,
+            topics=tuple(
+                make.WritableTxnMarkerTopic(name=group_place(each)[0], partition_indexes=(0,))
+                for each in names
+            ),
+            coordinator_epoch=0,
+            transaction_version=2,
+        )
+        for producer, names in groups.items()
+    )
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(encode_request("WriteTxnMarkers", 2, markers=markers))
+
+    def codes() -> dict[int, list[Code]] | None:
+        bench.turns(transport)
+        for answer in answers(transport):
+            return {
+                each.producer_id: [
+                    Code(partition.error_code)
+                    for topic in each.topics
+                    for partition in topic.partitions
+                ]
+                for each in decode_answer("WriteTxnMarkers", 2, answer).markers
+            }
+        return None
+
+    return codes
+
+
 def test_a_topic_that_is_deleted_keeps_no_transaction_from_its_end(bench: KafkaBench) -> None:
     coordinator = coordinator_of(bench)
     producer = initialize(bench)
