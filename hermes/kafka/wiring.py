@@ -17,6 +17,7 @@ from hermes.kafka.producing.produces import Produces
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
 from hermes.kafka.transactions.remote import RemoteBrokers
+from hermes.kafka.transactions.transaction_metrics import series as transaction_series
 from hermes.kafka.transactions.transactions import Transactions
 from hermes.security import CLUSTER, PLAIN, ClientSecurity, Operation
 from hermes.server.clients import Client
@@ -72,6 +73,7 @@ def _mount_transactions(
     topics = run.cluster.topics
     remote = RemoteBrokers(topics, other) if topics.has_cluster else None
     transactions = Transactions.of(run.shared, run.cluster, groups, remote)
+    run.more_series.append(partial(transaction_series, transactions, run.shared))
     run.on_started.append(transactions.coordinator.begin)
     run.on_stopping.append(transactions.stop)
     return transactions

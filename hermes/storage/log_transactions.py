@@ -65,6 +65,16 @@ class LogTransactions:
             append_at_places(state, sidecar, [batch], [header], markers, now_ms, _undone(state))
             return offset
 
+    @property
+    def silent_since_ms(self) -> int | None:
+        """When the producer was last heard of that has been silent for longest. Reactor's thread.
+
+        Of those that have a transaction here; ms since 1970. None where no transaction is open.
+        """
+        states = () if self._sidecar.producers is None else self._sidecar.producers.states.values()
+        open_ones = (each for each in states if each.transaction_start >= 0)
+        return min((each.last_timestamp_ms for each in open_ones), default=None)
+
     def aborted_in(
         self, found: LogSlice | bytes, offset: int, resident: bool = False
     ) -> list[AbortedTransaction]:

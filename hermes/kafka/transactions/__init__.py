@@ -6,5 +6,6 @@ ending          has markers written wherever a decided transaction wants them, u
 markers         writes those that are for this broker
 remote          asks coordinators and leaders on other brokers
 transactions    what requests work with
+transaction_metrics  their metrics
 requests        the requests of producers, and of other brokers
 """

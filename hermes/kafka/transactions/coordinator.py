@@ -8,7 +8,7 @@ believe to: what it appends is refused, and its markers are fenced by the epoch.
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -61,6 +61,9 @@ _FORGOTTEN_AT_ONCE: Final = 200
 _SETTINGS: Final = {"cleanup_policy": "compact"}
 
 
+#: How a transaction ends: `fenced`, its producer had a successor; `timed_out`, nobody ended it.
+_End: TypeAlias = Literal["committed", "aborted", "timed_out", "fenced"]
+
 #: From what is known, the time, and a producer id where one was needed, what is to be known.
 _Decide: TypeAlias = Callable[[Transaction | None, int, int | None], Transaction]
 
@@ -103,7 +106,11 @@ class Part:
 
 
 class TransactionCoordinator:
-    """Lives in the reactor's thread. What can't be done raises KafkaError."""
+    """Lives in the reactor's thread. What can't be done raises KafkaError.
+
+    Attributes:
+        ended: how many were decided here, and how.
+    """
 
     def __init__(
         self,
@@ -120,6 +127,7 @@ class TransactionCoordinator:
         self._ending = ending
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self._parts: dict[int, Part] = {}
+        self.ended = dict[_End, int].fromkeys(("committed", "aborted", "timed_out", "fenced"), 0)
         self._unreadable: dict[int, float] = {}  # until when, by their numbers
         self._creating: Announcement[None] | None = None
         self._timer: Any = None
@@ -268,7 +276,7 @@ class TransactionCoordinator:
         def decide(known: Transaction | None, now_ms: int, new_id: int | None) -> Transaction:
             return deciding.initialized(known, expected, timeout_ms, now_ms, new_id)
 
-        made = await self._change(part, transactional_id, decide)
+        made = await self._change(part, transactional_id, decide, aborted="fenced")
         if made.state.is_prepared:
             made = await self._change(part, transactional_id, decide)
         return made
@@ -339,10 +347,23 @@ class TransactionCoordinator:
             if entry.transaction is not None
         ]
 
+    def ongoing(self) -> Iterator[Transaction]:
+        """Those that nobody has ended, as far as they are read."""
+        for part in self._parts.values():
+            for name in part.ongoing:
+                known = part.entries[name].transaction
+                if known is not None:
+                    yield known
+
     # -- changes --------------------------------------------------------------------------------
 
     async def _change(
-        self, part: Part, name: str, decide: _Decide, patience_seconds: float = PATIENCE_SECONDS
+        self,
+        part: Part,
+        name: str,
+        decide: _Decide,
+        patience_seconds: float = PATIENCE_SECONDS,
+        aborted: _End = "aborted",
     ) -> Transaction:
         """Make a change, once those before it are over, if that isn't long."""
         new_id: int | None = None
@@ -365,7 +386,7 @@ class TransactionCoordinator:
                     raise
             self._check(part)
         if made is not known:
-            await self._store(part, name, made)
+            await self._store(part, name, made, aborted)
         return made
 
     async def _changed(self, entry: Entry, seconds: float) -> bool:
@@ -383,7 +404,9 @@ class TransactionCoordinator:
         except HermesError as error:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
-    async def _store(self, part: Part, name: str, made: Transaction | None) -> None:
+    async def _store(
+        self, part: Part, name: str, made: Transaction | None, aborted: _End = "aborted"
+    ) -> None:
         """Store what there is of an id from now on; None forgets it."""
         entry = part.entries.setdefault(name, Entry())
         entry.is_changing = True
@@ -396,6 +419,7 @@ class TransactionCoordinator:
                 del part.entries[name]
             entry.changed.tell(True)
         if made is not None and made.state.is_prepared:
+            self.ended["committed" if made.is_committed else aborted] += 1
             self._end(part, name, made)
 
     # -- ends -----------------------------------------------------------------------------------
@@ -439,7 +463,7 @@ class TransactionCoordinator:
                     name=name,
                     ms=known.timeout_ms,
                 )
-                self._go(self._store(part, name, deciding.fenced(known, now_ms)))
+                self._go(self._store(part, name, deciding.fenced(known, now_ms), "timed_out"))
         if self._looks % _EXPIRY_LOOKS == 0:
             for name in list(islice(_expired(part, now_ms), _FORGOTTEN_AT_ONCE)):
                 self._go(self._store(part, name, None))

@@ -1,7 +1,7 @@
 """Has markers written wherever a decided transaction wants them, again and again until all are."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
@@ -30,6 +30,13 @@ _DONE: Final = frozenset(
 Then = Callable[[], Awaitable[None]]
 
 
+class Unended(NamedTuple):
+    """A transaction that was decided then (ms since 1970), and the places that want its marker."""
+
+    since_ms: int
+    left: set[Place]
+
+
 class Ending:
     """Lives in the reactor's thread.
 
@@ -53,16 +60,17 @@ class Ending:
         self._markers = markers
         self._coordinator_for = coordinator_for
         self._remote = remote
-        self._under_way: set[Deferred[None]] = set()
+        self._under_way: dict[Deferred[None], Unended] = {}
         self._is_stopped = False
 
     def begin(self, log: StateLog, name: str, decided: Transaction, then: Then) -> None:
         """End a decided transaction, for as long as `log` is current."""
-        running = Deferred.fromCoroutine(self._run(log, decided, then))
-        self._under_way.add(running)
+        unended = Unended(decided.updated_ms, set(decided.places))
+        running = Deferred.fromCoroutine(self._run(log, decided, unended.left, then))
+        self._under_way[running] = unended
 
         def ended(result: Any) -> None:
-            self._under_way.discard(running)
+            del self._under_way[running]
             if isinstance(result, Failure) and not self._is_stopped:
                 self._log.failure("ending the transaction of {name} failed", result, name=name)
                 log.is_doubtful = True  # so that it begins anew
@@ -74,8 +82,13 @@ class Ending:
         for each in list(self._under_way):
             each.cancel()
 
-    async def _run(self, log: StateLog, decided: Transaction, then: Then) -> None:
-        left, pause = set(decided.places), _FIRST_PAUSE_SECONDS
+    @property
+    def under_way(self) -> Collection[Unended]:
+        """What has been decided, and isn't ended."""
+        return self._under_way.values()
+
+    async def _run(self, log: StateLog, decided: Transaction, left: set[Place], then: Then) -> None:
+        pause = _FIRST_PAUSE_SECONDS
         marker = Marker(decided.producer_id, decided.epoch, decided.is_committed, log.epoch)
         while log.is_current:
             if left:

@@ -33,12 +33,14 @@ class Transactions:
         self,
         coordinator: TransactionCoordinator,
         markers: Markers,
+        ending: Ending,
         remote: RemoteBrokers | None,
         broker_id: int,
         clock: IReactorTime,
     ) -> None:
         self.coordinator = coordinator
         self.markers = markers
+        self.ending = ending
         self._remote = remote
         self._broker_id = broker_id
         self._clock = clock
@@ -58,7 +60,7 @@ class Transactions:
         coordinator = TransactionCoordinator(
             shared, topics, cluster.topic_changes, cluster.producer_ids, ending
         )
-        return cls(coordinator, markers, remote, shared.config.broker_id, shared.clock)
+        return cls(coordinator, markers, ending, remote, shared.config.broker_id, shared.clock)
 
     def stop(self) -> "Deferred[None]":
         return Deferred.fromCoroutine(self._stop())

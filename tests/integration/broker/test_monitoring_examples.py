@@ -39,6 +39,7 @@ def scrapes(certificates: Certificates) -> Iterator[list[str]]:
     settings = {
         "listen": ["tcp:0:interface=127.0.0.1", tls_listener(certificates.server)],
         "http_listen": "tcp:0:interface=127.0.0.1",
+        "kafka_listen": "tcp:0:interface=127.0.0.1",
         "coordination": "embedded",
         "topics": {"counted": {"format": "kafka", "partitions": 1}},
     }
@@ -220,6 +221,19 @@ _RAISED: dict[str, tuple[dict[str, str], dict[str, str], int]] = {
         {"hermes_tls_certificate_end_timestamp_seconds{instance='a'}": "1209600x30"},
         {"hermes_tls_certificate_end_timestamp_seconds{instance='b'}": "1300000x30"},
         11,
+    ),
+    "HermesTransactionHangs": (
+        {"hermes_transactions_silent_seconds{instance='a'}": "0+60x60"},
+        {"hermes_transactions_silent_seconds{instance='b'}": "0+60x19 0x40"},
+        26,
+    ),
+    "HermesTransactionEndsSlowly": (
+        {"hermes_transactions_oldest_seconds{instance='a',state='ending'}": "0+60x30"},
+        {
+            "hermes_transactions_oldest_seconds{instance='b',state='ending'}": "30x30",
+            "hermes_transactions_oldest_seconds{instance='b',state='ongoing'}": "0+60x30",
+        },
+        7,
     ),
     "HermesGroupFallsBehind": (
         {"hermes_group_lag_bytes{group='g',topic='t'}": "2000000000+1000x90"},
