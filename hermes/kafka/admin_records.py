@@ -1,6 +1,8 @@
-"""DeleteRecords: a partition's log begins later from now on."""
+"""DeleteRecords: a partition's log begins later from now on, and so do its in-sync copies."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred
 
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
@@ -14,18 +16,41 @@ _HIGH_WATERMARK: Final = -1
 _INVALID: Final = -1
 
 
+class _Begun(NamedTuple):
+    """A deletion that was done here, or wasn't.
+
+    Attributes:
+        low: where the partition begins.
+        everywhere: fires with that, once all in-sync copies do; None where there are none.
+    """
+
+    code: Code
+    low: int = _INVALID
+    everywhere: "Deferred[int] | None" = None
+
+
 async def delete_records(request: Any, call: Call) -> Any:
     make = call.make
     call.is_large = sum(len(each.partitions) for each in request.topics) > LARGE_ENTRIES
-    topics = []
+    seconds = max(request.timeout.total_seconds(), 0.0)
+    begun = []
     for topic in request.topics:
         is_permitted = call.permits_topic(Operation.DELETE, topic.name)
-        results = []
         for part in topic.partitions:
             await call.after_entry()
-            code, low = Code.TOPIC_AUTHORIZATION_FAILED, _INVALID
             if is_permitted:
-                code, low = await _delete(topic.name, part.partition_index, part.offset, call)
+                begun.append(
+                    await _begin(topic.name, part.partition_index, part.offset, seconds, call)
+                )
+            else:
+                begun.append(_Begun(Code.TOPIC_AUTHORIZATION_FAILED))
+    call.step_aside()
+    ended = iter([await _end(each) for each in begun])
+    topics = []
+    for topic in request.topics:
+        results = []
+        for part in topic.partitions:
+            code, low = next(ended)
             results.append(
                 make.DeleteRecordsPartitionResult(
                     partition_index=part.partition_index, low_watermark=low, error_code=code
@@ -35,7 +60,9 @@ async def delete_records(request: Any, call: Call) -> Any:
     return make.DeleteRecordsResponse(topics=tuple(topics))
 
 
-async def _delete(topic: str, number: int, offset: int, call: Call) -> tuple[Code, int]:
+async def _begin(topic: str, number: int, offset: int, seconds: float, call: Call) -> _Begun:
+    """Delete in the leader's log; `seconds`: how long that may take in the others."""
+    shared = call.server.shared
     try:
         log: Log = call.server.topics.log(topic, number)
         if log.format.name != "kafka":
@@ -44,12 +71,29 @@ async def _delete(topic: str, number: int, offset: int, call: Call) -> tuple[Cod
             )
         if offset == _HIGH_WATERMARK or offset > log.high_watermark:
             # In Kafka the high watermark of the only replica covers what acks=1 has answered.
-            await call.server.shared.flusher.flush_now(log)
+            await shared.flusher.flush_now(log)
             offset = log.high_watermark if offset == _HIGH_WATERMARK else offset
         if offset < 0:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE)
         begins: int = await call.server.in_thread(log.delete_records, offset)
-        call.server.shared.waiting.changed(log.topic, log.partition)
-        return Code.NONE, begins
+        shared.waiting.changed(log.topic, log.partition)
+    except HermesError as error:
+        return _Begun(code_of(error))
+    leadership = shared.partitions.of(log).leadership
+    if leadership is None:
+        return _Begun(Code.NONE, begins)
+    everywhere = leadership.when_deleted(offset).addTimeout(seconds, shared.clock, _late)
+    return _Begun(Code.NONE, begins, everywhere)
+
+
+def _late(_: object, __: float) -> int:
+    raise KafkaError(Code.REQUEST_TIMED_OUT)
+
+
+async def _end(begun: _Begun) -> tuple[Code, int]:
+    if begun.everywhere is None:
+        return begun.code, begun.low
+    try:
+        return Code.NONE, await begun.everywhere
     except HermesError as error:
         return code_of(error), _INVALID

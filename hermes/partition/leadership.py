@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from hermes.errors import NotLeaderError
 
@@ -38,6 +38,12 @@ class Leadership(Protocol):
         successor already, and doesn't know, it would be made to send some twice.
         """
 
+    def when_deleted(self, offset: int) -> "Deferred[int]":
+        """Fires once no in-sync copy shows anything before an offset, with before which none does.
+
+        Fails with NotLeaderError once another broker leads. Who waits no more cancels it.
+        """
+
     def appended(self) -> None:
         """Something was appended: those who copy it are to hear of it."""
 
@@ -58,6 +64,9 @@ class _Nobodys:
 
     def when_confirmed(self) -> "Deferred[bool]":
         return succeed(False)
+
+    def when_deleted(self, offset: int) -> "Deferred[int]":
+        return fail(NotLeaderError("it isn't known yet who leads the partition"))
 
     def appended(self) -> None:
         """Nothing ever is."""

@@ -1,4 +1,4 @@
-"""Who waits until what was appended is committed."""
+"""Who waits until what was appended is committed, or what was deleted is so everywhere."""
 
 from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
@@ -9,7 +9,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Awaiting(Generic[Key]):
-    """The produces that wait for acknowledgement by all, by what each was told to be called."""
+    """Who waits until all in-sync replicas have got somewhere, by what each is called."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Key]] = []
@@ -20,20 +20,20 @@ class Awaiting(Generic[Key]):
         return len(self._waiting) - len(self._gone)
 
     def add(self, end: int, key: Key) -> None:
-        """Let somebody wait until the log is committed up to where an append ended."""
+        """Let somebody wait for an offset: where an append ended, or a log is to begin."""
         heappush(self._waiting, (end, next(self._order), key))
 
     def remove(self, key: Key) -> None:
         """Somebody who waits does so no more."""
         self._gone.add(key)
 
-    def reached(self, high_watermark: int) -> Iterator[Key]:
-        """Take out who has waited for what is committed by now, in order."""
-        while self._waiting and self._waiting[0][0] <= high_watermark:
+    def reached(self, watermark: int) -> Iterator[Key]:
+        """Take out who has waited for what is reached by now, in order."""
+        while self._waiting and self._waiting[0][0] <= watermark:
             yield from self._taken()
 
     def ended(self) -> Iterator[Key]:
-        """Take out all, since leadership ends: nobody knows what becomes of what was appended."""
+        """Take out all, since leadership ends: nobody knows what becomes of it."""
         while self._waiting:
             yield from self._taken()
 

@@ -111,6 +111,7 @@ class Following:
             last_epoch,
             high_watermark,
             self._token,
+            earliest=ends.earliest,
         )
 
     def answered(

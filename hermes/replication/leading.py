@@ -52,6 +52,7 @@ class Progress:
         caught_up_at: when it last had all that the leader had.
         leader_end: where the leader's log ended at its last fetch.
         follows_since: it followed this leader at that time, or later, for certain.
+        earliest: its log's first offset, when it last fetched.
     """
 
     life: int
@@ -60,6 +61,7 @@ class Progress:
     caught_up_at: float
     leader_end: int
     follows_since: float = -inf
+    earliest: int = 0
 
 
 class Leading:
@@ -140,7 +142,7 @@ class Leading:
             known.caught_up_at = now
         elif fetch.offset >= known.leader_end:
             known.caught_up_at = max(known.caught_up_at, known.fetched_at)
-        known.end = max(known.end, fetch.offset)
+        known.end, known.earliest = max(known.end, fetch.offset), fetch.earliest
         known.fetched_at, known.leader_end = now, end
         known.follows_since = max(known.follows_since, answered_at)
 
@@ -199,10 +201,20 @@ class Leading:
             and now - known.caught_up_at <= self.settings.lag_seconds
         ]
 
+    def low_watermark(self, earliest: int) -> int:
+        """Before which offset nobody who may lead next has anything; `earliest`: the own log's."""
+        others = [self.followers.get(each) for each in self.largest_isr if each != self.broker_id]
+        return min([earliest, *(0 if each is None else each.earliest for each in others)])
+
     # -- who is in sync ---------------------------------------------------------------------------
 
-    def due_change(self, lives: Mapping[int, int], now: float) -> PartitionState | None:
-        """The state that is to be written, since replicas fall behind or have caught up."""
+    def due_change(
+        self, lives: Mapping[int, int], now: float, earliest: int = 0
+    ) -> PartitionState | None:
+        """The state that is to be written, since replicas fall behind or have caught up.
+
+        `earliest`: the own log's first offset.
+        """
         if self._proposed is not None:
             return None
         gone = {
@@ -215,7 +227,7 @@ class Leading:
         joined = {
             each
             for each in self.state.replicas
-            if each not in self.state.isr and self._may_join(each, lives, now)
+            if each not in self.state.isr and self._may_join(each, lives, now, earliest)
         }
         return expanded(self.state, self.broker_id, joined) if joined else None
 
@@ -237,12 +249,14 @@ class Leading:
         caught_up_at = self.began_at if known is None else known.caught_up_at
         return follower not in lives or now - caught_up_at > self.settings.lag_seconds
 
-    def _may_join(self, follower: int, lives: Mapping[int, int], now: float) -> bool:
+    def _may_join(self, follower: int, lives: Mapping[int, int], now: float, earliest: int) -> bool:
         known = self.followers.get(follower)
         if known is None or lives.get(follower) != known.life:
             return False
+        # Somebody may have been told that what is before the first offset is deleted.
+        is_same = self._has_all_committed(known) and known.earliest >= earliest
         # Who would have to go again at once isn't taken in.
-        return self._has_all_committed(known) and not self._is_gone(follower, lives, now)
+        return is_same and not self._is_gone(follower, lives, now)
 
     def _has_all_committed(self, known: Progress) -> bool:
         # What earlier leaders have committed is at most all that this epoch began with.

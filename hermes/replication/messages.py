@@ -41,6 +41,7 @@ class ReplicaFetch(NamedTuple):
         high_watermark: what it knows to be committed.
         token: by which it knows the answer.
         wants_sources: whether it has nothing yet, and so not where the log has mirrors' sources.
+        earliest: its log's first offset: of what is before that it shows nothing, also as leader.
     """
 
     broker_id: int
@@ -51,6 +52,7 @@ class ReplicaFetch(NamedTuple):
     high_watermark: int
     token: int
     wants_sources: bool = False
+    earliest: int = 0
 
 
 class Refused(NamedTuple):

@@ -446,7 +446,7 @@ class Replica:
             elif hand_over.is_due(leading, facts.ends.end, now):
                 return self._handing_over(leading.state, hand_over.to)
         lives = self._living(leading)
-        after = finished_move(leading, lives) or leading.due_change(lives, now)
+        after = finished_move(leading, lives) or leading.due_change(lives, now, facts.ends.earliest)
         if after is None:
             return None
         return _of(leading.state, "isr", lambda found: after, after.isr)

@@ -643,18 +643,19 @@ class Log:
         """
         return self._deletion.oldest(count, expected_end)
 
-    def delete_records(self, offset: int) -> int:
+    def delete_records(self, offset: int, *, keeps_files: bool = False) -> int:
         """Let the log begin at an offset from now on; where it begins then. Blocks; worker threads.
 
         Segments that lie before it as a whole are deleted; of the others nothing is, but no reader
-        gets at it any more. An offset before the earliest one changes nothing.
+        gets at it any more. An offset before the earliest one changes nothing. `keeps_files`: their
+        files are deleted with the next that are, since that may take long.
 
         Raises:
             OffsetOutOfRangeError: the offset is beyond the visible end.
             LogOfflineError: the log is offline; nothing was changed.
             StorageError: as for `delete_oldest`; or the format has whole segments only.
         """
-        return self._deletion.records(offset)
+        return self._deletion.records(offset, keeps_files=keeps_files)
 
     def check_directory(self) -> None:
         """Make sure that the directory is still the one that was opened. Blocks; any worker thread.

@@ -26,7 +26,7 @@ class LogDeletion:
         self.delete_removed()
         return sum(segment.size_bytes for segment in removed)
 
-    def records(self, offset: int) -> int:
+    def records(self, offset: int, *, keeps_files: bool) -> int:
         state = self._state
         if not self._sidecar.can_begin_inside:
             text = f"{state.name} is of the format {state.format.name}"
@@ -50,7 +50,8 @@ class LogDeletion:
                 state.view = LogView.of(view.segments, view.flushed_end, mark, stable_end, offset)
             self._sidecar.cut(offset, state.tail.end)
             self._remove_from_view(view.position_of(offset), None)
-        self.delete_removed()
+        if not keeps_files:
+            self.delete_removed()
         return state.view.earliest
 
     def delete_removed(self) -> None:

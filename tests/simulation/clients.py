@@ -241,7 +241,7 @@ class Reader:
     async def _read(self, topic: Topic, number: int) -> None:
         partition = Partition(topic.id, number)
         begin = self._next.get(partition)
-        known_end = self.books.end_of(partition)
+        known = self.books.end_of(partition), self.books.start_of(partition)
         found: requests.Fetched = await self.client.ask(
             topic.leaders[number], requests.fetch, topic.name, number, begin
         )
@@ -253,7 +253,7 @@ class Reader:
             found.start,
             found.end,
             found.records,
-            known_end if found.is_end_known else 0,
+            *(known if found.is_end_known else (0, 0)),
         )
         if found.records:
             self._next[partition] = found.records[-1].offset + 1

@@ -132,10 +132,14 @@ class Copies(Today):
             self._check_in_sync(partition)
 
     def _check_in_sync(self, partition: Partition) -> None:
-        """Each in-sync replica has on its disk what was ever shown, unless it knows it hasn't."""
+        """Each in-sync replica has on its disk what was ever shown, unless it knows it hasn't.
+
+        And nothing any more of what was said to be deleted.
+        """
         end, state = self.books.shown.get(partition, 0), self._states.get(partition)
         if not end or state is None or self._is_gone(partition):
             return
+        start = self.books.start_of(partition)
         for number in state.isr:
             copy = self._copy(number, partition)
             if copy is None or copy.log is None or copy.log.is_offline:
@@ -144,6 +148,11 @@ class Copies(Today):
                 self.world.breaks(
                     f"{copy.name}: broker {number} is in sync with {copy.log.flushed_end} on its "
                     f"disk of {end} shown: {state}"
+                )
+            if copy.replica.is_whole and copy.log.earliest < start:
+                self.world.breaks(
+                    f"{copy.name}: broker {number} is in sync from {copy.log.earliest} on, and all "
+                    f"before {start} was said to be deleted: {state}"
                 )
 
     def _is_gone(self, partition: Partition) -> bool:

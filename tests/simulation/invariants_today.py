@@ -38,6 +38,7 @@ class _Account:
     end: the largest high watermark that anybody was told.
     start: the largest first offset that anybody was told.
     may_start: up to where somebody has asked to delete.
+    deleted: up to where somebody was told that it is deleted.
     """
 
     known: dict[int, tuple[bytes | None, bytes]] = field(default_factory=dict)
@@ -46,6 +47,7 @@ class _Account:
     end: int = 0
     start: int = 0
     may_start: int = 0
+    deleted: int = 0
 
 
 @dataclass
@@ -122,6 +124,14 @@ class Books:
         account = self._account(partition)
         account.may_start = max(account.may_start, offset)
 
+    def deleted(self, partition: Partition, offset: int) -> None:
+        account = self._account(partition)
+        account.deleted = max(account.deleted, offset)
+
+    def start_of(self, partition: Partition) -> int:
+        """Before which offset nobody who asks from now on is shown anything."""
+        return self._account(partition).deleted
+
     def read(
         self,
         partition: Partition,
@@ -130,10 +140,11 @@ class Books:
         end: int,
         records: Iterable[Record],
         known_end: int,
+        known_start: int,
     ) -> None:
         """Somebody was told where a log starts and ends, and has read from `begin`.
 
-        `known_end`: what `end_of` said when that was asked.
+        `known_end`, `known_start`: what `end_of` and `start_of` said when that was asked.
         """
         account, world = self._account(partition), self.world
         topic = self.topics.get(partition.topic_id)
@@ -142,6 +153,8 @@ class Books:
         what = f"{topic.name}-{partition.number}"
         if end < known_end:
             world.fail(f"{what} ends at {end}, and has ended at {known_end}")
+        if start < known_start:
+            world.fail(f"{what} starts at {start}; all before {known_start} was said to be deleted")
         if start > account.may_start and not topic.is_retained:
             world.fail(f"{what} starts at {start}; nobody has deleted so much")
         account.end, account.start = max(account.end, end), max(account.start, start)

@@ -180,7 +180,7 @@ class Member:
             return
         position = self.owned.get(place, -1)
         leader, partition = topic.leaders[place.number], Partition(*place[1:])
-        known_end = self.books.end_of(partition)
+        known = self.books.end_of(partition), self.books.start_of(partition)
         try:
             found: requests.Fetched = await self.client.ask(
                 leader, requests.fetch, place.name, place.number, position, 512
@@ -192,9 +192,8 @@ class Member:
         except LostError:
             return
         if found.topic_id == place.topic_id:
-            known_end = known_end if found.is_end_known else 0
-            told = found.start, found.end, found.records, known_end
-            self.books.read(partition, position, *told)
+            told = found.start, found.end, found.records
+            self.books.read(partition, position, *told, *(known if found.is_end_known else (0, 0)))
         if found.records and self.owned.get(place) == position:
             self.owned[place] = found.records[-1].offset + 1
 

@@ -1,4 +1,4 @@
-"""Rules of today's brokers, each with what breaks it, and within how many seeds that is found.
+"""Rules of brokers, alone and with copies, each with what breaks it, and how soon that is found.
 
 A mutation changes the product's functions while a schedule runs. `seeds` says within how many seeds
 from 0 on it is found; a rule whose mutation nothing finds is not tested here.
@@ -21,6 +21,7 @@ from hermes.groups.local_groups import LocalGroups
 from hermes.partition.awaited_batches import AwaitedBatches
 from hermes.partition.flushing import FlushScheduler
 from hermes.protocol.kafka_errors import Code
+from hermes.replication.leading import Leading
 from hermes.storage import log
 from hermes.storage.compaction import _Compaction
 from hermes.storage.log import Log
@@ -177,6 +178,10 @@ def _not_moved(give_up: Any) -> Any:
     return keep
 
 
+def _as_if_all_had_begun(may_join: Any) -> Any:
+    return lambda self, follower, lives, now, earliest: may_join(self, follower, lives, now, 0)
+
+
 _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] = {
     "no_sync": (
         "what is acknowledged is on the disk: fdatasync comes first",
@@ -266,6 +271,23 @@ _TODAY: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] =
     "all_free": ("a member gets only what nobody has", 10, _all_free),
 }
 
+_COPIES: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] = {
+    "deleted_here": (
+        "records are said to be deleted once all in-sync copies have deleted them",
+        10,
+        having(Leading, "low_watermark", lambda _: lambda self, earliest: earliest),
+    ),
+    "joins_undeleted": (
+        "a copy gets in sync once it has deleted what the leader has",
+        50,
+        having(Leading, "_may_join", _as_if_all_had_begun),
+    ),
+}
+
 MUTATIONS.update(
-    {name: Mutation(rule, "today", seeds, make) for name, (rule, seeds, make) in _TODAY.items()}
+    {
+        name: Mutation(rule, scene, seeds, make)
+        for scene, mutations in (("today", _TODAY), ("copies", _COPIES))
+        for name, (rule, seeds, make) in mutations.items()
+    }
 )

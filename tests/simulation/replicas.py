@@ -542,7 +542,7 @@ class ReplicaBroker:
             self._lose()
             return
         self._told_watermark, self._told_start = command.high_watermark, command.start
-        if headers:
+        if headers or log.earliest < command.start <= log.flushed_end:
             self._flush()
         else:
             self._written()
@@ -629,6 +629,7 @@ class ReplicaBroker:
                 continue
             is_news = fetch.offset < self.log.end_offset
             is_news |= fetch.high_watermark < leading.high_watermark
+            is_news |= fetch.earliest < self.log.earliest
             if is_news or self.now >= each.until:
                 data = self._bytes(fetch.offset)
                 self._answer(each.connection, fetch, leading.records(self.log.earliest), data)

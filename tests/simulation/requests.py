@@ -22,7 +22,7 @@ from hermes.coordination.replicas import replicas_path
 from hermes.coordination.throttles import Throttle
 from hermes.errors import HermesError
 from hermes.groups.offsets import Committed, TopicPartition
-from hermes.kafka.admin_records import _delete
+from hermes.kafka.admin_records import _begin, _end
 from hermes.kafka.admin_replicas import _changed, _move
 from hermes.kafka.producing.produce import Produce
 from hermes.kafka.producing.produce_messages import Entry, ProduceRequest
@@ -38,6 +38,9 @@ __all__ = ["Client", "LostError", "RefusedError", "Topic"]
 
 #: How long a client waits for an answer, in seconds.
 ANSWER_SECONDS = 5.0
+
+#: How long a deletion of records may take in all copies.
+DELETE_SECONDS = 4.0
 
 
 class LostError(Exception):
@@ -219,10 +222,13 @@ async def delete(broker: SimulatedBroker, name: str) -> UUID:
 
 
 async def delete_records(broker: SimulatedBroker, name: str, number: int, offset: int) -> int:
-    broker.books.wants_deleted(Partition(_topic(broker, name).id, number), offset)
-    code, low = await _delete(name, number, offset, SimpleNamespace(server=broker.server))
+    partition = Partition(_topic(broker, name).id, number)
+    broker.books.wants_deleted(partition, offset)
+    call: Any = SimpleNamespace(server=broker.server)
+    code, low = await _end(await _begin(name, number, offset, DELETE_SECONDS, call))
     if code is not Code.NONE:
         raise KafkaError(code)
+    broker.books.deleted(partition, offset)
     return low
 
 

@@ -243,8 +243,8 @@ class Today:
         partition = Partition(topic.id, number)
         start, end = log.earliest, log.high_watermark
         records = read_whole(log)
-        known_end = self.books.end_of(partition)
-        self.books.read(partition, start, start, end, records, known_end)
+        known = self.books.end_of(partition), self.books.start_of(partition)
+        self.books.read(partition, start, start, end, records, *known)
         self.books.check_whole(partition, start, records)
 
 

@@ -253,6 +253,7 @@ class Copy:
         if committed > log.high_watermark:
             self._around.flusher.commit(log, committed)
             self.leadership.committed(committed)
+        self.leadership.tell_deleted()
 
     @property
     def known(self) -> tuple[PartitionState | None, int]:

@@ -25,7 +25,7 @@ from hermes.replication.following import (
     check_batches,
 )
 from hermes.replication.messages import Answer
-from hermes.storage import ToldSources
+from hermes.storage import Log, ToldSources
 
 #: After how long a copy whose disk had no room tries again.
 _ROOM_SECONDS: Final = 5.0
@@ -243,28 +243,42 @@ class CopyFollower:
         if writing is not None:
             self._around.call_later(_PAUSE_SECONDS, self._goes_on, writing)
 
-    def _goes_on(self, following: Following) -> None:
-        following.written()
+    def _goes_on(self, following: Following | None) -> None:
+        if following is not None:
+            following.written()
         self._copy.turn()
 
     def _written(self) -> None:
         writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.written()
-        copy = self._copy
-        if copy.log is None:
-            return  # it is made anew
-        copy.turn()
-        if copy.replica.leading is None and copy.log.earliest < self._told_start:
-            self._delete_before(self._told_start)
+        copy, start = self._copy, self._told_start
+        log = copy.log
+        if log is not None and not log.is_closed and copy.replica.leading is None:
+            copy.advance()
+            if log.earliest < start <= log.high_watermark:
+                # Before it asks again: a fetch says where its log begins.
+                begun = self._in_thread(self._begin_at, log, start)
+                begun.addCallback(self._has_begun, log, writing)
+                return
+        self._goes_on(writing)
 
-    def _delete_before(self, start: int) -> None:
-        if start <= self._copy.log.high_watermark:
-            self._in_thread(self._delete_in_thread, start)
+    def _begin_at(self, log: Log, start: int) -> bool:
+        """In a thread: whether it is done, else it is said again."""
+        try:
+            log.delete_records(start, keeps_files=True)
+        except (StorageError, OffsetOutOfRangeError):
+            return False
+        return True
 
-    def _delete_in_thread(self, start: int) -> None:
-        with suppress(StorageError, OffsetOutOfRangeError):  # the next fetch says it again
-            self._copy.log.delete_records(start)
+    def _has_begun(self, is_done: bool, log: Log, writing: Following | None) -> None:
+        if is_done:
+            self._goes_on(writing)
+            self._in_thread(self._delete_files, log)
+        else:
+            self._around.call_later(_PAUSE_SECONDS, self._goes_on, writing)
+
+    def _delete_files(self, log: Log) -> None:
+        with suppress(StorageError):  # the next deletion tries it again
+            log.delete_oldest(0)
 
     # -- cutting ----------------------------------------------------------------------------------
 

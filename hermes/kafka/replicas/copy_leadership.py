@@ -14,6 +14,7 @@ from hermes.errors import HermesError, NotLeaderError, TooFewReplicasError
 from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.record_batches import HEADER_BYTES
+from hermes.replication.awaiting import Awaiting
 from hermes.replication.leading import Leading
 from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
 from hermes.storage import Log, LogSlice, ToldSources
@@ -43,6 +44,7 @@ class CopyLeadership:
         self._copy = copy
         self._around = around
         self._asking: list[_Asking] = []
+        self._deleting: Awaiting[Deferred[int]] = Awaiting()
         self._sent: dict[int, tuple[int, int]] = {}  # to whom from where on, and how often
         self._timed: tuple[int, float] | None = None  # where an append ends, and when it came
 
@@ -99,6 +101,24 @@ class CopyLeadership:
             else:
                 self._asking.append(each)
 
+    def when_deleted(self, offset: int) -> "Deferred[int]":
+        told: Deferred[int] = Deferred(self._deleting.remove)
+        if self._copy.replica.leading is None:
+            told.errback(self._not_leader())
+            return told
+        self._deleting.add(offset, told)
+        self.tell_deleted()
+        self._around.changed(self._copy.place)  # whose followers are told at once
+        return told
+
+    def tell_deleted(self) -> None:
+        """Tell who waits until in-sync replicas begin later, what is known by now."""
+        leading = self._copy.replica.leading
+        if self._deleting and leading is not None:
+            low = leading.low_watermark(self._copy.log.earliest)
+            for told in self._deleting.reached(low):
+                told.callback(low)
+
     def appended(self) -> None:
         if self._timed is None:
             self._timed = self._copy.log.end_offset, self._around.now()
@@ -114,6 +134,8 @@ class CopyLeadership:
         """The epoch is over: what wasn't committed may never be."""
         self._timed = None
         self.confirm()
+        for told in self._deleting.ended():
+            told.errback(self._not_leader())
 
     def no_room(self) -> None:
         self._copy.replica.hand_over(self._around.now())
@@ -168,7 +190,13 @@ class CopyLeadership:
             or fetch.offset < log.end_offset
             or log.is_offline
             or (fetch.wants_sources and log.sources.has_any)
+            or (len(self._deleting) > 0 and self._lacks_deletion(fetch))
         )
+
+    def _lacks_deletion(self, fetch: ReplicaFetch) -> bool:
+        """Whether somebody waits until a follower's log begins where the own one does."""
+        is_awaited = not self._copy.is_behind(fetch.broker_id)
+        return is_awaited and fetch.earliest < self._copy.log.earliest
 
     def refresh(self, fetch: ReplicaFetch, answered_at: float) -> None:
         leading = self._copy.replica.leading
@@ -220,8 +248,8 @@ class CopyLeadership:
         leading, log = self._copy.replica.leading, self._copy.log
         if leading is None:
             return False
-        told = (fetch.high_watermark, 0) if records is None else records
-        return told[0] >= leading.high_watermark and told[1] >= log.earliest
+        told = fetch.high_watermark if records is None else records.high_watermark
+        return told >= leading.high_watermark and fetch.earliest >= log.earliest
 
 
 def _look(log: Log, offset: int, max_bytes: int) -> None:

@@ -86,6 +86,7 @@ class Wanted(NamedTuple):
     last_epoch: int
     high_watermark: int
     wants_sources: bool = False
+    earliest: int = 0
 
 
 class FollowerRequest(NamedTuple):
@@ -113,12 +114,12 @@ class FollowerRequest(NamedTuple):
         parts.append(encode_length(len(by_topic), True))
         for topic_id, some in by_topic:
             parts += topic_id, encode_length(len(some), True)
-            for (_, number), epoch, offset, last_epoch, high_watermark, wants_sources in some:
+            for (_, number), epoch, offset, last_epoch, high_watermark, wants, earliest in some:
                 parts += (
-                    _PARTITION.pack(number, epoch, offset, last_epoch, 0, self.max_bytes),
-                    _WATERMARK_AND_SOURCES if wants_sources else _WATERMARK_TAG,
+                    _PARTITION.pack(number, epoch, offset, last_epoch, earliest, self.max_bytes),
+                    _WATERMARK_AND_SOURCES if wants else _WATERMARK_TAG,
                     _INT64.pack(high_watermark),
-                    _WANTS_SOURCES if wants_sources else b"",
+                    _WANTS_SOURCES if wants else b"",
                 )
             parts.append(b"\0")
         forgotten = _by_topic(self.forgotten, lambda each: each)
@@ -143,12 +144,12 @@ def decode_request(data: Buffer, body: int) -> FollowerRequest | None:
     for _ in reader.each():
         topic_id = bytes(reader.take(16))
         for _ in reader.each():
-            number, epoch, offset, last_epoch, _, _ = reader.numbers(_PARTITION)
+            number, epoch, offset, last_epoch, earliest, _ = reader.numbers(_PARTITION)
             tags = dict(_tags(reader))
             known = tags.get(_WATERMARK)
             high_watermark = -1 if known is None else _unpacked(_INT64, known)[0]
             about = epoch, offset, last_epoch, high_watermark
-            wanted.append(Wanted((topic_id, number), *about, _SOURCES in tags))
+            wanted.append(Wanted((topic_id, number), *about, _SOURCES in tags, earliest))
         reader.tags()
     forgotten: list[Place] = []
     for _ in reader.each():

@@ -159,7 +159,7 @@ class Link:
         for place, (copy, fetch) in sorted(news.items(), key=lambda each: each[0]):
             self._asked[place] = _Asked(copy, fetch.token, self._number)
             about = fetch.epoch, fetch.offset, fetch.last_epoch, fetch.high_watermark
-            wanted.append(Wanted(place, *about, fetch.wants_sources))
+            wanted.append(Wanted(place, *about, fetch.wants_sources, fetch.earliest))
         request = FollowerRequest(
             self._own_id,
             life,

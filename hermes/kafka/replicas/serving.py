@@ -196,7 +196,7 @@ class Serving:
         self._refresh(session)
 
     def _take_one(self, session: FollowerSession, wanted: Wanted) -> None:
-        place, epoch, offset, last_epoch, high_watermark, wants_sources = wanted
+        place, epoch, offset, last_epoch, high_watermark, wants_sources, earliest = wanted
         copy = self._find(place)
         session.ready.pop(place, None)
         if copy is None:
@@ -212,6 +212,7 @@ class Serving:
             high_watermark,
             0,
             wants_sources,
+            earliest,
         )
         verdict = copy.judge(fetch, session.heard_at)
         if verdict is not None:

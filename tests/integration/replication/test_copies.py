@@ -10,6 +10,9 @@ from replicated_cluster import ReplicatedCluster
 from replicated_log import judge
 from replicated_rounds import ReplicatedLoad
 
+from hermes.client.kafka_asking import KafkaAsker
+from hermes.protocol.kafka_errors import Code
+
 StartCluster = Callable[..., ReplicatedCluster]
 
 
@@ -138,6 +141,42 @@ def test_too_few_copies_take_nothing_and_lose_nothing(start_cluster: StartCluste
     again = read_all(cluster.bootstrap, 1, "few")
     assert again[0][:10] == read[0]
     assert not judge({number: (0, number) for number in range(10)}, again)
+
+
+def test_what_was_deleted_is_not_shown_again_whoever_leads(start_cluster: StartCluster) -> None:
+    cluster = start_cluster()
+    cluster.create_topic("few")
+    for number in range(10):
+        assert _told(cluster, number) is None
+    leader = cluster.leader("few")
+    asleep, follower = sorted(cluster.brokers.keys() - {leader})
+
+    cluster.pause(asleep)
+    assert _delete_records(cluster, leader, 4, 0.3) == (Code.REQUEST_TIMED_OUT, -1)
+    cluster.resume(asleep)
+    assert _delete_records(cluster, leader, 4, 60) == (Code.NONE, 4)
+    assert _delete_records(cluster, leader, -1, 60) == (Code.NONE, 10)
+    cluster.kill(leader)
+    cluster.leader("few", but=leader)
+
+    assert _told(cluster, 10) is None
+    assert read_all(cluster.bootstrap, 1, "few") == {0: [(10, b"10")]}
+    cluster.kill(asleep)
+    cluster.start(leader)
+    assert cluster.leader("few", but=asleep) in (leader, follower)
+    assert read_all(cluster.bootstrap, 1, "few") == {0: [(10, b"10")]}
+
+
+def _delete_records(
+    cluster: ReplicatedCluster, leader: int, offset: int, seconds: float
+) -> tuple[Code, int]:
+    host, _, port = cluster.addresses[leader].partition(":")
+    partitions = [{"partition_index": 0, "offset": offset}]
+    topics = [{"name": "few", "partitions": partitions}]
+    with KafkaAsker(host, int(port)) as asker:
+        answer = asker.ask("DeleteRecords", 2, topics=topics, timeout=int(seconds * 1000))
+    (found,) = answer.topics[0].partitions
+    return Code(found.error_code), found.low_watermark
 
 
 def _told(cluster: ReplicatedCluster, number: int) -> int | None:

@@ -36,6 +36,7 @@ WANTED = st.builds(
     st.integers(-1, 9),
     OFFSETS,
     st.booleans(),
+    OFFSETS,
 )
 SOURCES = st.builds(
     ToldSources,
@@ -88,11 +89,16 @@ def test_a_request_is_one_of_kafkas(request: FollowerRequest) -> None:
     assert found.replica_state.replica_id == request.broker_id
     assert found.session_id == request.session
     wanted = [
-        (topic.topic_id.bytes, each.partition, each.fetch_offset, each.last_fetched_epoch)
+        (
+            *(topic.topic_id.bytes, each.partition, each.fetch_offset, each.last_fetched_epoch),
+            each.log_start_offset,
+        )
         for topic in found.topics
         for each in topic.partitions
     ]
-    assert wanted == [(*each.place, each.offset, each.last_epoch) for each in request.wanted]
+    assert wanted == [
+        (*each.place, each.offset, each.last_epoch, each.earliest) for each in request.wanted
+    ]
     forgotten = [
         (topic.topic_id.bytes, each)
         for topic in found.forgotten_topics_data

@@ -41,7 +41,8 @@ def following() -> Following:
 
 def begun() -> Following:
     follower = following()
-    assert follower.fetch(ENDS, 5, 18) == ReplicaFetch(3, 33, 7, 20, 5, 18, 100)
+    began = ENDS._replace(earliest=4)
+    assert follower.fetch(began, 5, 18) == ReplicaFetch(3, 33, 7, 20, 5, 18, 100, earliest=4)
     return follower
 
 

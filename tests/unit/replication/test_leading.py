@@ -38,8 +38,10 @@ def leading(state: PartitionState = STATE, **changed: int) -> Leading:
     return Leading(1, state, start=10, high_watermark=8, settings=settings, now=100)
 
 
-def fetch(broker: int, offset: int, last_epoch: int = 7, epoch: int = 7) -> ReplicaFetch:
-    return ReplicaFetch(broker, LIVES[broker], epoch, offset, last_epoch, 0, 1)
+def fetch(
+    broker: int, offset: int, last_epoch: int = 7, epoch: int = 7, earliest: int = 0
+) -> ReplicaFetch:
+    return ReplicaFetch(broker, LIVES[broker], epoch, offset, last_epoch, 0, 1, earliest=earliest)
 
 
 def has(
@@ -49,8 +51,9 @@ def has(
     now: float = 101,
     end: int = 20,
     answered_at: float = -math.inf,
+    earliest: int = 0,
 ) -> None:
-    leader.fetched(fetch(broker, offset), end, now, answered_at)
+    leader.fetched(fetch(broker, offset, earliest=earliest), end, now, answered_at)
 
 
 # -- fetches --------------------------------------------------------------------------------------
@@ -185,6 +188,26 @@ def test_what_is_committed_waits_for_who_is_about_to_get_in_sync() -> None:
     assert leader.advance(20, {1: 11, 2: 22}, 113) == 20
 
 
+# -- what is deleted ------------------------------------------------------------------------------
+
+
+def test_what_each_who_may_lead_has_deleted_is_deleted() -> None:
+    leader = leading()
+    assert leader.low_watermark(6) == 0, "nobody has said yet"
+    has(leader, 2, 20, earliest=6)
+    assert leader.low_watermark(6) == 0
+    has(leader, 3, 9, earliest=4)
+    assert leader.low_watermark(6) == 4
+    has(leader, 3, 9, earliest=8)
+    assert leader.low_watermark(6) == 6
+
+    leader.settled(replace(STATE, isr=frozenset({1, 2})))
+    has(leader, 3, 20, earliest=0)
+    assert leader.low_watermark(6) == 6
+    leader.proposed({1, 2, 3})
+    assert leader.low_watermark(6) == 0, "it may be in sync by now"
+
+
 # -- who is in sync -------------------------------------------------------------------------------
 
 
@@ -215,6 +238,15 @@ def test_who_has_what_the_epoch_began_with_joins(end: int, joins: bool) -> None:
     has(leader, 3, end)
     assert leader.due_change(LIVES, 102) == (STATE if joins else None)
     assert leader.due_change({1: 11, 2: 22, 3: 34}, 102) is None, "that life is over"
+
+
+def test_who_shows_what_was_deleted_does_not_join() -> None:
+    leader = leading(replace(STATE, isr=frozenset({1, 2})))
+    has(leader, 2, 20)
+    has(leader, 3, 20, earliest=4)
+    assert leader.due_change(LIVES, 102, earliest=5) is None
+    has(leader, 3, 20, earliest=5)
+    assert leader.due_change(LIVES, 102, earliest=5) == STATE
 
 
 def test_who_would_have_to_go_at_once_does_not_join() -> None:
