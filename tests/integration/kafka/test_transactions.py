@@ -94,6 +94,15 @@ def test_javas_transactions(kafka: RunningKafka) -> None:
     assert sorted(everything) == [b"aborted", b"fenced", b"one", b"three", b"two"]
 
 
+def test_servers_share_a_command_topic_as_ksqldbs_do(kafka: RunningKafka) -> None:
+    commands = run_java("CommandTopic.java", kafka.bootstrap_servers, "commands", "a service")
+    found = commands.split()
+    assert [each for each in found if "." not in each] == ["first", "second", "third", "last"]
+    for name in ("one", "other"):
+        numbers = [each.split(".")[1] for each in found if each.startswith(f"{name}.")]
+        assert numbers == list("01234")
+
+
 def test_a_newer_producer_fences_an_older_one(kafka: RunningKafka) -> None:
     older = producer_of(kafka, "same")
     older.begin_transaction()
