@@ -92,6 +92,7 @@ class BatchSender:
         self._key_delimiter: bytes | None = None
         # Whether the topic has Kafka's format, and so keeps keys; its broker says so.
         self._sends_records = False
+        self._knows_format = False
         self._sent_count = 0
         self.stored_count = 0
         self.max_message_bytes = self._ask_max_message_bytes()
@@ -256,13 +257,13 @@ class BatchSender:
         return f"no {self._noun} is known to be stored"
 
     def _send_set(self, partition: int, encoded: bytes) -> None:
-        if self._acks is None and not self._sends_records:
+        if self._acks is None and not self._sends_records and self._may_go_unanswered():
             self._producer.send(self._topic, partition, encoded)
             return
         while True:
             try:
                 request = ProduceRequest(self._topic, partition, encoded)
-                acks = self._acks or Acks.WRITTEN  # records always want an answer
+                acks = self._acks or Acks.WRITTEN
                 send = self._producer.send_acknowledged
                 if self._sends_records:
                     send = self._producer.send_records
@@ -274,8 +275,13 @@ class BatchSender:
             except HermesError as error:
                 self._retrying.failed(error)
             else:
+                self._knows_format = True
                 self._retrying.succeeded()
                 return
+
+    def _may_go_unanswered(self) -> bool:
+        """Records always want an answer, and only one tells which format a topic has, or gets."""
+        return self._knows_format or not self._producer.can_acknowledge()
 
     def _ask_max_message_bytes(self) -> int:
         if MetadataRequest.TYPE not in self._producer.channel.versions():

@@ -64,6 +64,9 @@ class TopicFormats:
         if topic in self._known or len(self._known) < _MOST_TOPICS:
             self._known[topic] = holds_records
 
+    def forget(self) -> None:
+        self._known.clear()
+
 
 class EncodedRecords(NamedTuple):
     """Record batches, and of each record the payload bytes before it, as sets count them."""

@@ -239,7 +239,7 @@ class Producer:
             raise self._why_closed()
         if self._queue is not None:
             self._queue.flush(time.monotonic() + self._flush_seconds(timeout_seconds))
-        self._brokers.settle()
+        self._sender.settle()
         self._raise_failures()
 
     def close(self, timeout_seconds: float | None = None) -> None:

@@ -70,7 +70,8 @@ class ProducerConfig(ClientSecurity):
         zookeeper_connection_timeout: how long to wait for the first connection to ZooKeeper.
         producer_type: "sync": `send` returns when the messages have reached what `acks` says.
             "async": it returns at once, and a thread sends in batches.
-        acks: "none": no response, as in Kafka 0.7. "written": the broker has written the messages.
+        acks: "none": no response, as in Kafka 0.7, but to a topic's first message, which shows its
+            format, and to records. "written": the broker has written the messages.
             "flushed": they are on its disk. None: "flushed", but "none" with a broker of Kafka 0.7,
             which can't acknowledge.
         delivery_timeout: how long the first attempt to send and all retries may take together,

@@ -162,6 +162,14 @@ class Sender:
             self._rules.codec_of(each.topic), self._rules
         )
 
+    def settle(self) -> None:
+        """Make sure that brokers have read what was sent; raises HermesError when one may not."""
+        try:
+            self._brokers.settle()
+        except HermesError:
+            self._rules.formats.forget()  # a topic that refuses what it took is another one by now
+            raise
+
     def abandon(self) -> None:
         self._abandoned.set()
 
@@ -206,6 +214,7 @@ class Sender:
         try:
             broker = self._brokers[broker_id]
             acks = self._acks_of(broker)
+            asks = acks is None and broker.can_acknowledge()
         except HermesError as error:
             for each in sets:
                 each.outcome = error
@@ -214,6 +223,11 @@ class Sender:
             messages = [each for each in sets if not each.is_records] if records else sets
             if records:  # of which none goes without an answer
                 self._send_acknowledged(broker, records, acks or Acks.WRITTEN, retries)
+            if asks:  # only an answer tells which format a topic has, or gets
+                known = self._rules.formats.holds_records
+                unknown = [each for each in messages if known(each.topic) is None]
+                messages = [each for each in messages if known(each.topic) is not None]
+                self._send_acknowledged(broker, unknown, Acks.WRITTEN, retries)
             if acks is None:
                 self._send_unanswered(broker, messages)
             elif messages:
@@ -251,6 +265,8 @@ class Sender:
                     failure = error  # what follows must not overtake
             for each in request:
                 each.outcome = failure or SendResult(each.topic, each.target.partition, None)
+        if failure is not None:
+            self._rules.formats.forget()
 
     def _send_acknowledged(
         self, broker: SyncProducer, sets: Sequence[OutgoingSet], acks: Acks, retries: Retries

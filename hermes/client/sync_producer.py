@@ -116,6 +116,8 @@ class SyncProducer:
     def send(self, topic: str, partition: int, message_set: Buffer) -> None:
         """Send a message set without acknowledgement, as Kafka 0.7's clients do.
 
+        A topic that is new gets 0.7's format by it, as by them.
+
         Args:
             partition: its number, or -1 to let the broker choose one at random.
             message_set: encoded messages, see `encode_message_set`.

@@ -26,7 +26,7 @@ Topics need no settings, but **a topic keeps the format that it is created with*
 |---|---|
 | a client of Kafka | `kafka` |
 | `hermes produce`, `hermes topics create`, Hermes' library | what `format` says |
-| a client of Kafka 0.7, or Hermes' library with `acks: none` | `0.7` |
+| a client of Kafka 0.7 | `0.7` |
 
 `format` is `0.7` unless it is given: as above for all new topics, by
 `topics: {orders: {format: kafka}}` or `hermes topics create --set format=kafka` for one. Who speaks

@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import Producer as KafkaProducer
 from walks import called, visited, walks, way
 
-from hermes.client import Producer, ProducerConfig, SimpleConsumer
+from hermes.client import Producer, ProducerConfig, SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
-from hermes.protocol import FetchRequest
+from hermes.protocol import FetchRequest, encode_message_set
 from hermes.storage.files import FEW_BYTES
 from hermes.testing import RunningBroker, running_broker
 
@@ -96,12 +96,13 @@ def test_the_lives_in_a_broker_of_a_produce_and_a_fetch() -> None:
     with (
         called() as calls,
         running_broker() as broker,
-        Producer(ProducerConfig(broker_list=broker.broker_list, acks="none")) as producer,
+        SyncProducer(broker.host, broker.port) as producer,
         SimpleConsumer(broker.host, broker.port) as consumer,
     ):
-        producer.send("clicks", b"first")
+        producer.send("clicks", 0, encode_message_set([b"first"]))
         end = await_message(consumer, 0)
-        producer.send("clicks", bytes(2 * FEW_BYTES))  # which `sendfile` is for
+        large = encode_message_set([bytes(2 * FEW_BYTES)])
+        producer.send("clicks", 0, large)  # which `sendfile` is for
         await_message(consumer, end)
     produce = way(calls, "BrokerConnection.dataReceived", "Tail.append")
     assert not differs("The life of a produce request", produce)

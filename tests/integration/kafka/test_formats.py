@@ -1,5 +1,7 @@
 """Which format a topic gets: by who names it first, and by the broker's setting `format`."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,13 @@ from hermes_testkit import BrokerProcess
 from hermes import Producer, ProducerConfig, SimpleConsumer
 from hermes.client import SyncProducer
 from hermes.config import AUDIT_TOPIC
-from hermes.errors import SettingRefusedError, UnknownTopicError, WrongFormatError
+from hermes.errors import (
+    BrokerUnavailableError,
+    SettingRefusedError,
+    TopicExistsError,
+    UnknownTopicError,
+    WrongFormatError,
+)
 from hermes.protocol import ProduceRequest, encode_message_set
 from hermes.testing import RunningBroker, running_broker
 
@@ -81,6 +89,54 @@ def test_who_names_a_topic_first(tmp_path: Path) -> None:
     with running_broker(tmp_path, {**KAFKA, "format": "0.7"}) as broker:
         send(broker, "later", b"hello")
         assert formats(broker) == {**expected, "later": "0.7"}
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("wanted", ["kafka", "0.7"])
+def test_without_acknowledgements_a_topic_is_what_the_setting_says_too(
+    tmp_path: Path, kind: Any, wanted: str
+) -> None:
+    with running_broker(tmp_path, {**KAFKA, "format": wanted}) as broker:
+        unanswered = {"producer_type": kind, "acks": "none"}
+        with Producer(ProducerConfig(broker_list=broker.address, **unanswered)) as producer:
+            for number in range(3):
+                producer.send("sent", b"%d" % number, key="k")
+        hermes = str(Path(sys.executable).with_name("hermes"))
+        piped = [hermes, "produce", "-b", broker.address, "-t", "piped", "-K", ":"]
+        subprocess.run([*piped, "--acks", "none"], input=b"k:0\nk:1\nk:2\n", check=True)
+        assert formats(broker) == {"sent": wanted, "piped": wanted}
+        for topic in ("sent", "piped"):
+            found = read(broker, topic, 3)
+            assert [value for *_, value in found] == [b"0", b"1", b"2"]
+            assert {key for _, key, _ in found} == {b"k" if wanted == "kafka" else None}
+
+
+def test_a_producer_that_hears_nothing_and_a_topic_that_is_made_anew(tmp_path: Path) -> None:
+    def made_anew() -> bool:
+        try:
+            consumer.create_topic("events", {"format": "kafka"})
+        except TopicExistsError:  # it is still being deleted
+            return False
+        return True
+
+    with running_broker(tmp_path, KAFKA) as broker, SimpleConsumer(broker.address) as consumer:
+        consumer.create_topic("events", {"format": "0.7"})
+        with Producer(ProducerConfig(broker_list=broker.address, acks="none")) as producer:
+            producer.send("events", b"a")
+            producer.send("events", b"b")
+            producer.flush()
+            consumer.delete_topic("events")
+            producer.send("events", b"c")  # as those of Kafka 0.7 do: nobody tells it
+            producer.flush()
+            assert formats(broker) == {"events": "0.7"}
+            consumer.delete_topic("events")
+            wait_for(made_anew)
+            producer.send("events", b"lost")
+            with pytest.raises(BrokerUnavailableError):
+                producer.flush()
+            producer.send("events", b"d")  # it asks again, once it has failed
+            assert formats(broker) == {"events": "kafka"}
+        assert [value for *_, value in read(broker, "events", 1)] == [b"d"]
 
 
 def test_what_exists_keeps_its_format_and_can_still_be_altered(tmp_path: Path) -> None:

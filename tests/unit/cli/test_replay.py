@@ -46,6 +46,9 @@ class FakeProducer:
 
         self.channel = SimpleNamespace(versions=lambda: {MetadataRequest.TYPE}, run=run)
 
+    def can_acknowledge(self):
+        return False
+
     def send(self, topic, partition, encoded):
         found = self.sent.setdefault((topic, partition), [])
         found += [each.payload for each, _ in MessageSet(bytes(encoded), 0).iterate(deep=True)]
