@@ -23,15 +23,14 @@ from hermes.cli.terminal import note, write_rows
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
-from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.cluster_id import cluster_id
 from hermes.coordination.cluster_view import leaders_of, read_brokers, read_topics
 from hermes.coordination.group_state import read_group, store_offsets
-from hermes.coordination.kafka_topics import fits_in_a_path, parse_topic, topic_node_path
 from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.coordination.origins import list_origins
 from hermes.coordination.sessions import Session
 from hermes.errors import HermesError, InvalidNodeError, UnknownTopicError
+from hermes.mirror.group_carrier import mirrored_names
 from hermes.mirror.kafka_cluster import KafkaCluster, kafka_partition
 from hermes.mirror.kafka_origins import KafkaOrigins, kafka_cluster_of
 
@@ -135,27 +134,15 @@ def command(
 def _read(session: Session, group: str) -> _GroupPositions:
     state, source_id = read_group(session, group), cluster_id(session)
     places, shown = {}, {}
-    numbers = {topic: _record_numbers(session, topic) for topic, _ in state.offsets}
+    numbers = {topic: mirrored_names(session, topic) for topic, _ in state.offsets}
     for (topic, partition), offset in state.offsets.items():
         if isinstance(offset, InvalidNodeError):
             raise offset
-        number = numbers[topic].get(partition)
-        read = partition if number is None else kafka_partition(number)  # as the mirror calls it
-        name = source_name(source_id, topic, *read)
+        name = source_name(source_id, topic, *numbers[topic].get(partition, partition))
         places[name], shown[name] = offset, f"{topic} {partition}"
     if not places:
         raise HermesError(f"group {group!r} has no offsets in the source")
     return _GroupPositions(source_id, places, shown)
-
-
-def _record_numbers(session: Session, topic: str) -> Mapping[BrokerPartition, int]:
-    """Kafka's numbers of a topic's partitions by their names; none of a topic of 0.7's format."""
-    path = topic_node_path(topic)
-    node = session.get(path) if fits_in_a_path(topic) else None
-    found = None if node is None else parse_topic(path, node.value)
-    if found is None or found.format != FORMAT_KAFKA:
-        return {}
-    return {place: number for number, place in enumerate(found.partitions)}
 
 
 def _read_kafka(place: BrokerOption, connection: CommandConnection, group: str) -> _GroupPositions:

@@ -49,7 +49,7 @@ class OwnBroker:
 
 @dataclass(frozen=True)
 class MirrorClusterAddress:
-    """Where a cluster is: `zookeeper`, `brokers` or `kafka` is given.
+    """Where a cluster is: `zookeeper`, `brokers` or `kafka` is given; or the first and the last.
 
     Attributes:
         zookeeper: `HOST:PORT,HOST:PORT/CHROOT`; empty without.
@@ -83,7 +83,7 @@ class MirrorClusterAddress:
 
     def __str__(self) -> str:
         addresses = self.brokers or self.kafka
-        places = self.zookeeper or ",".join(f"{host}:{port}" for host, port in addresses)
+        places = ",".join(f"{host}:{port}" for host, port in addresses) or self.zookeeper
         return f"{self.name} ({places})"
 
 
@@ -127,7 +127,8 @@ def _parse_cluster(value: object, name: str | None = None) -> MirrorClusterAddre
     for key in value:
         if key not in known:
             raise ValueError(f"unknown key {quoted(key)}: expected {', '.join(known)}")
-    if sum(each in value for each in _PLACES) != 1:
+    given = [each for each in _PLACES if each in value]
+    if len(given) != 1 and (name is not None or given != ["zookeeper", "kafka"]):
         raise ValueError(
             "expected one of zookeeper (HOST:PORT/CHROOT), brokers (HOST:PORT) and kafka "
             "(HOST:PORT, by Kafka's protocol)"
@@ -142,14 +143,13 @@ def _parse_cluster(value: object, name: str | None = None) -> MirrorClusterAddre
             connect_as = CONNECT_AS.parse(value["connect_as"])
         except ValueError as error:
             raise ValueError(f"connect_as: {error}") from None
-    if "zookeeper" in value:
-        zookeeper = kinds.ENSEMBLE.parse(value["zookeeper"])
-        return MirrorClusterAddress(name, zookeeper=zookeeper, connect_as=connect_as)
-    if "kafka" in value:
-        kafka = parse_brokers(value["kafka"])
-        return MirrorClusterAddress(name, kafka=kafka, connect_as=connect_as)
-    brokers = parse_brokers(value["brokers"])
-    return MirrorClusterAddress(name, brokers=brokers, connect_as=connect_as)
+    return MirrorClusterAddress(
+        name,
+        zookeeper=kinds.ENSEMBLE.parse(value["zookeeper"]) if "zookeeper" in value else "",
+        brokers=parse_brokers(value["brokers"]) if "brokers" in value else (),
+        kafka=parse_brokers(value["kafka"]) if "kafka" in value else (),
+        connect_as=connect_as,
+    )
 
 
 def _parse_sources(value: object) -> tuple[MirrorClusterAddress, ...]:
@@ -236,8 +236,9 @@ class MirrorConfig:
             SOURCES,
             "The clusters to read, of Hermes or Kafka 0.7: `{name: east, zookeeper: HOST:PORT}` "
             "or `{name: east, brokers: [HOST:PORT]}`; of Hermes or Kafka 4, for topics of Kafka's "
-            "format, `{name: east, kafka: [HOST:PORT]}`. `connect_as` says who the mirror is "
-            "there, as a broker's: `{user: NAME, password_file: FILE, tls_ca: FILE}`.",
+            "format, `{name: east, kafka: [HOST:PORT]}`, with `zookeeper` beside it for `groups` "
+            "of Hermes' clients. `connect_as` says who the mirror is there, as a broker's: "
+            "`{user: NAME, password_file: FILE, tls_ca: FILE}`.",
         ),
     ]
     target: Annotated[
@@ -289,8 +290,8 @@ class MirrorConfig:
         str | None,
         Setting(
             kinds.optional(kinds.TEXT, "none"),
-            "The groups of Kafka's clients whose offsets are carried over to a Hermes as the "
-            "target, written as `whitelist`.",
+            "The groups, of Kafka's and of Hermes' clients, whose offsets are carried over to a "
+            "Hermes as the target, written as `whitelist`.",
         ),
     ] = None
     damaged: Annotated[
@@ -452,6 +453,10 @@ def parse_mirror_config(
         raise ConfigError("audit", text, source=source)
     if config.audit_to is not None and not config.audit:
         raise ConfigError("audit_to", "it has no effect without audit: true", source=source)
+    for each in config.sources:
+        if each.kafka and each.zookeeper and not config.groups:
+            text = f"{each.name}: zookeeper beside kafka is where `groups` of Hermes' clients are"
+            raise ConfigError("sources", f"{text}: give groups, too", source=source)
     if config.groups and config.target.kafka:
         text = "only a Hermes translates offsets: give the target by its zookeeper or brokers"
         raise ConfigError("groups", text, source=source)

@@ -4,6 +4,7 @@ Offsets may be stored for a group that has no members; members store their own, 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from hermes.coordination.layout import (
@@ -16,7 +17,7 @@ from hermes.coordination.layout import (
     parse_partition,
     parse_subscription,
 )
-from hermes.coordination.nodes import Node, TreeSession
+from hermes.coordination.nodes import Node, NodeTransaction, TreeSession
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, GroupActiveError, InvalidNodeError
 
@@ -157,6 +158,31 @@ def store_offsets(
         if session.children(paths.ids):
             raise GroupActiveError(f"somebody has joined group {group!r} meanwhile")
         session.put(paths.offset(topic, partition), format_number(offset))
+
+
+def advance_offsets(
+    session: Session, group: str, offsets: Mapping[tuple[str, BrokerPartition], int]
+) -> None:
+    """Store offsets of a group where it has none or smaller ones, and only while it has no members.
+
+    Whoever takes a partition over meanwhile changes the version of its offset, which then stays.
+    """
+    paths = GroupPaths(group)
+    places = {paths.offset(*place): offset for place, offset in offsets.items()}
+    for (path, offset), node in zip(places.items(), session.get_all(list(places)), strict=True):
+        if node is not None and parse_number(path, node.value) >= offset:
+            continue
+        if session.children(paths.ids):
+            return
+        value = format_number(offset)
+        if node is None:
+            session.create(path, value)
+        else:
+            session.transact(partial(_replace, path, value, node.version))
+
+
+def _replace(path: str, value: bytes, version: int, transaction: NodeTransaction) -> None:
+    transaction.set_data(path, value, version)
 
 
 def _places(

@@ -1,8 +1,11 @@
-"""Carries offsets of Kafka's groups over to the target, translated, again and again.
+"""Carries offsets of groups over to the target, translated, again and again.
 
 So a group can go on in the target at any time, though its own cluster is gone. An offset is stored
 where the group has none there, or a smaller one, and only while it has no members there: where it
 reads by itself, it knows better. The target has to be a Hermes that keeps positions of sources.
+
+Groups of Kafka's clients are asked of a source's brokers, those of Hermes' own are read in its
+coordination, and each is stored where its clients look in the target.
 """
 
 import threading
@@ -11,7 +14,12 @@ from typing import Any, Final
 
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import SourceMap, translate
+from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.mirror import MirrorConfig
+from hermes.coordination.group_state import advance_offsets, list_groups, read_group
+from hermes.coordination.kafka_topics import fits_in_a_path, parse_topic, topic_node_path
+from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import Whitelist
 from hermes.errors import BrokerUnavailableError, HermesError, UnknownTopicError
 from hermes.mirror.figures import PartitionFigures, Problems
@@ -21,11 +29,12 @@ from hermes.mirror.planning_queries import Target
 
 _EVERY_SECONDS: Final = 10.0
 _TIMEOUT_SECONDS: Final = 10.0
-_WHAT: Final = "groups' offsets"
+_OWN_GROUPS: Final = "hermes-"
 #: What a coordinator says of a commit for a group that has members.
 _HAS_MEMBERS: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH")
 
 _Place = tuple[str, int]
+_Named = tuple[str, BrokerPartition]
 
 
 class GroupCarrier:
@@ -45,6 +54,8 @@ class GroupCarrier:
         self._target = target
         self._figures = figures
         self._problems = problems
+        # With the coordination of sources whose topics are read by Kafka's protocol.
+        self._opened: dict[str, Session] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hermes-groups", daemon=True)
 
@@ -60,46 +71,77 @@ class GroupCarrier:
 
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_SECONDS):
-            try:
-                self._carry()
-                self._problems.end(_WHAT)
-            except Exception as error:
-                known = isinstance(error, HermesError)
-                self._problems.begin(_WHAT, str(error) if known else repr(error))
+            for source in self._sources.values():
+                what = f"source {source.name}: groups' offsets"
+                try:
+                    self._carry(source)
+                    self._problems.end(what)
+                except Exception as error:
+                    known = isinstance(error, HermesError)
+                    self._problems.begin(what, str(error) if known else repr(error))
+        for session in self._opened.values():
+            session.stop()
 
-    def _carry(self) -> None:
-        topics = {(each.source, each.topic): each.target_topic for each in self._known()}
-        target = self._target.kafka
-        if target is None:
-            raise BrokerUnavailableError("no broker of the target serves Kafka's clients")
+    def _carry(self, source: MirrorSource) -> None:
+        figures = [each for each in list(self._figures.values()) if each.source == source.name]
+        topics = {each.topic: each.target_topic for each in figures}
         maps = {each: self._maps(each) for each in set(topics.values())}
-        for name, source in self._sources.items():
-            if source.kafka is None:
-                continue
-            for group in _groups_of(source.kafka):
-                if not self._chosen.allows(group):
-                    continue
-                found = _offsets_of(source.kafka, group)
-                read = {p: at for p, at in found.items() if (name, p[0]) in topics}
-                places = {
-                    source_name(source.cluster_id(), topic, *kafka_partition(number)): offset
-                    for (topic, number), offset in read.items()
-                }
-                wanted = {
-                    (target_topic, each.partition): place.offset
-                    for target_topic in {topics[name, topic] for topic, _ in read}
-                    for each in maps[target_topic]
-                    if (place := translate(each, places)) is not None and not place.unread
-                }
-                _store(target, group, wanted)
 
-    def _known(self) -> list[PartitionFigures]:
-        return list(self._figures.values())
+        def translated(offsets: Mapping[_Named, int]) -> dict[_Named, int]:
+            """Of the target, by its names of partitions; offsets by those that the mirror has."""
+            read = {place: at for place, at in offsets.items() if place[0] in topics}
+            cluster_id = source.cluster_id()
+            places = {source_name(cluster_id, t, *name): at for (t, name), at in read.items()}
+            return {
+                (target_topic, name): place.offset
+                for target_topic in {topics[topic] for topic, _ in read}
+                for name, each in maps[target_topic]
+                if (place := translate(each, places)) is not None and not place.unread
+            }
 
-    def _maps(self, topic: str) -> Sequence[SourceMap]:
-        """Where the partitions of a topic of the target have their sources."""
-        found: list[SourceMap] = []
-        for address in self._target.addresses():
+        if source.kafka is not None:
+            target = self._target.kafka
+            if target is None:
+                raise BrokerUnavailableError("no broker of the target serves Kafka's clients")
+            for group in filter(self._is_carried, _groups_of(source.kafka)):
+                offsets = _offsets_of(source.kafka, group)
+                read: dict[_Named, int] = {
+                    (topic, kafka_partition(number)): at for (topic, number), at in offsets.items()
+                }
+                wanted = translated(read)
+                _store(target, group, {(t, name.partition): at for (t, name), at in wanted.items()})
+        session = self._session(source)
+        if session is None:
+            return
+        for group in filter(self._is_carried, list_groups(session)):
+            wanted = translated(_own_offsets_of(session, group))
+            if wanted and self._target.session is None:
+                raise BrokerUnavailableError("the target has no coordination to store them in")
+            if wanted:
+                assert self._target.session is not None
+                advance_offsets(self._target.session, group, wanted)
+
+    def _is_carried(self, group: str) -> bool:
+        """Mirrors and audits are groups as well, each of its own cluster."""
+        return self._chosen.allows(group) and not group.startswith(_OWN_GROUPS)
+
+    def _session(self, source: MirrorSource) -> Session | None:
+        """With a source's coordination, where groups of Hermes' own clients have their offsets."""
+        connect = source.address.zookeeper
+        if source.kafka is None or not connect:
+            return source.session
+        if source.name not in self._opened:
+            session = Session(connect, security=source.address.security)
+            session.start()
+            self._opened[source.name] = session
+        return self._opened[source.name]
+
+    def _maps(self, topic: str) -> list[tuple[BrokerPartition, SourceMap]]:
+        """Where the partitions of a topic of the target, by their names, have their sources."""
+        found: list[tuple[BrokerPartition, SourceMap]] = []
+        session = self._target.session
+        names = () if session is None else _record_names(session, topic)
+        for broker_id, address in self._target.addresses().items():
             with MirroredPartitions(
                 *address,
                 timeout_seconds=_TIMEOUT_SECONDS,
@@ -109,8 +151,37 @@ class GroupCarrier:
                     told = broker.positions(topic)
                 except UnknownTopicError:
                     continue
-                found += [broker.source_map(topic, each.partition) for each in told]
+                for each in told:
+                    number = each.partition
+                    name = names[number] if number < len(names) else (broker_id, number)
+                    there = broker.source_map(topic, number)
+                    found.append((BrokerPartition(*name), there))
         return found
+
+
+def mirrored_names(session: Session, topic: str) -> dict[BrokerPartition, BrokerPartition]:
+    """What mirrors call the partitions of a topic of Kafka's format; empty for one of 0.7's."""
+    names = _record_names(session, topic)
+    return {name: kafka_partition(number) for number, name in enumerate(names)}
+
+
+def _record_names(session: Session, topic: str) -> Sequence[BrokerPartition]:
+    """The partitions of a topic of Kafka's format by Kafka's numbers; none for one of 0.7's."""
+    path = topic_node_path(topic)
+    node = session.get(path) if fits_in_a_path(topic) else None
+    found = None if node is None else parse_topic(path, node.value)
+    return found.partitions if found is not None and found.format == FORMAT_KAFKA else ()
+
+
+def _own_offsets_of(session: Session, group: str) -> dict[_Named, int]:
+    """What a group of Hermes' own clients has stored, by what mirrors call the partitions."""
+    read = read_group(session, group).offsets
+    names = {topic: mirrored_names(session, topic) for topic, _ in read}
+    return {
+        (topic, names[topic].get(name, name)): offset
+        for (topic, name), offset in read.items()
+        if isinstance(offset, int)
+    }
 
 
 def _groups_of(cluster: KafkaCluster) -> set[str]:

@@ -42,9 +42,9 @@ class KafkaTarget:
         self._addresses: dict[int, _Address] = {}
         self._senders: dict[int, TargetSender] = {}
 
-    def addresses(self) -> list[_Address]:
+    def addresses(self) -> dict[int, _Address]:
         """Of brokers that keep positions of sources: none."""
-        return []
+        return {}
 
     def connect(self) -> None:
         if not self.cluster_id:

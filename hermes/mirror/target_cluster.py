@@ -76,9 +76,9 @@ class TargetCluster:
         # Of those of Kafka's format: the broker that leads them, -1 for nobody.
         self._leaders: dict[tuple[str, BrokerPartition], int] = {}
 
-    def addresses(self) -> list[tuple[str, int]]:
-        """Of the brokers that were seen so far."""
-        return [each.address for each in list(self._known.values())]
+    def addresses(self) -> dict[int, _Address]:
+        """Of the brokers that were seen so far, by id."""
+        return {broker_id: each.address for broker_id, each in list(self._known.items())}
 
     def connect(self) -> None:
         if self.cluster_id:

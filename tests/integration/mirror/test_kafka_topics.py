@@ -29,10 +29,15 @@ from kafka_mirrors import (
 )
 from mirror_clusters import Clusters
 
+from hermes import Consumer as HermesConsumer
+from hermes import ConsumerConfig, ProducerConfig, SimpleConsumer
+from hermes import Producer as HermesProducer
 from hermes.cli import program
+from hermes.client import FetchRequest
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
-from hermes.coordination.group_state import read_group, store_offsets
+from hermes.config import parse_mirror_config
+from hermes.coordination.group_state import read_group, read_stored_offsets, store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.mirror import Mirror, group_carrier, in_step
@@ -256,6 +261,80 @@ def test_groups_are_carried_over_while_they_read_at_the_source(
     assert there("payers")[0] < 299
     assert there("others") == [OFFSET_INVALID] * PARTITIONS
     assert not mirror.errors
+
+
+@pytest.mark.parametrize("form", ["kafka", "0.7"])
+def test_groups_of_hermes_clients_are_carried_over_too(
+    stack: ExitStack, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_carrier, "_EVERY_SECONDS", 0.1)
+    source, target = (hermes(stack, broker_id=each, format=form) for each in (3, 5))
+    assert source.zookeeper_connect
+    assert target.zookeeper_connect
+    sessions = Session(source.zookeeper_connect), Session(target.zookeeper_connect)
+    for session in sessions:
+        session.start()
+        stack.callback(session.stop)
+    there, here = sessions
+    bounds = fill(source, "tips", 90), fill(target, "far.tips", 10)
+    place = {"zookeeper": source.zookeeper_connect}
+    if form == "kafka":
+        place["kafka"] = [address_of(source)]
+    values = {
+        "name": "m",
+        "sources": [{"name": "east", **place}],
+        "target": {"zookeeper": target.zookeeper_connect},
+        "whitelist": "tips",
+        "topics": {"prefix": "far."},
+        "groups": "payer.*,hermes-.*",
+    }
+    mirror = Mirror(parse_mirror_config(values))
+    mirror.start()
+    stack.callback(mirror.stop)
+
+    def commit(group: str, read: int) -> None:
+        store_offsets(there, group, {("tips", BrokerPartition(3, 0)): bounds[0][read]})
+
+    def carried(group: str) -> int | None:
+        """How many messages of the source the group has read, as the target has it."""
+        offsets = read_stored_offsets(here, 5, 100)[0]
+        stored = offsets.get((group, "far.tips", 0))
+        return None if stored is None else bounds[0].index(stored - bounds[1][-1])
+
+    for group in ("others", "hermes-audit-east"):
+        commit(group, 7)
+    for read, expected in ((20, 20), (60, 60), (5, 60), (90, 90)):
+        commit("payers", read)
+        eventually(lambda expected=expected: carried("payers") == expected, f"{mirror.errors}")
+    # Where it reads by itself it knows better.
+    config = ConsumerConfig(group="payers2", zookeeper_connect=target.zookeeper_connect)
+    with HermesConsumer(config) as reader:
+        (stream,) = reader.create_message_streams({"far.tips": 1})["far.tips"]
+        for _ in range(12):  # of which two are mirrored
+            next(stream)
+        reader.commit_offsets()
+        commit("payers2", 30)
+        commit("payers3", 8)  # carried in the same round, or a later one
+        eventually(lambda: carried("payers3") == 8, f"{mirror.errors}")
+        assert carried("payers2") == 2
+    eventually(lambda: carried("payers2") == 30, f"{mirror.errors}")
+    assert carried("others") is None
+    assert carried("hermes-audit-east") is None
+    assert not mirror.errors
+
+
+def fill(broker: RunningBroker, topic: str, count: int) -> list[int]:
+    """Send messages of several sizes; where each begins, and where the last one ends."""
+    settings = ProducerConfig(broker_list=broker.address)
+    with HermesProducer(settings) as producer:
+        for number in range(count):
+            producer.send(topic, b"x" * (number % 17))
+    with SimpleConsumer(broker.address) as consumer:
+        found = [0]
+        while len(found) <= count:
+            fetched = consumer.fetch(FetchRequest(topic, 0, found[-1], 1 << 20))
+            found += [next_offset for _, next_offset in fetched]
+    return found
 
 
 @pytest.mark.parametrize("way", ["from Kafka", "to Kafka"])

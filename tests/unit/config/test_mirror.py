@@ -74,6 +74,8 @@ def test_partitionings(value: object, expected: Partitioning) -> None:
         ({"audit": True, "audit_to": {"kafka": "k:1"}}, "audit_to: it is a Hermes"),
         ({"audit_to": {"brokers": "b:1"}}, "audit_to: it has no effect without audit: true"),
         ({"groups": "g", "target": {"kafka": "k:1"}}, "groups: only a Hermes translates"),
+        ({"sources": [{"name": "a", "zookeeper": "z:1", "kafka": "k:1"}]}, "give groups, too"),
+        ({"target": {"zookeeper": "z:1", "kafka": "k:1"}, "groups": "g"}, "one of"),
         ({"target": "here"}, "target: expected a mapping of zookeeper, brokers, kafka, connect_as"),
         (
             {"target": {"brokers": "b:1", "connect_as": {"user": "me"}}},
