@@ -41,7 +41,7 @@ class ProcessDifference:
     """What is different, or uncertain, of one process's messages in a window.
 
     Attributes:
-        process: who stamped them, in hexadecimal.
+        process: who stamped them, in hexadecimal; 0 for messages without a stamp.
         host: where that ran; empty if no event says.
         difference: how many more than expected; below 0 for fewer.
         why: what makes it uncertain; empty if nothing does.
@@ -51,6 +51,12 @@ class ProcessDifference:
     host: str
     difference: int
     why: str = ""
+
+    @property
+    def who(self) -> str:
+        """Whose messages they are, for people; empty where that isn't known."""
+        is_unstamped = self.process == hex_id(NOBODY)
+        return "without a stamp" if is_unstamped else f"{self.host} {self.process}".strip()
 
 
 @dataclass(slots=True)

@@ -436,9 +436,8 @@ def _why(window: Window) -> str:
         window.late
     )
     for part in window.parts[:3]:
-        who = f"{part.host} {part.process}".strip()
         what = part.why or f"{part.difference:+d}"
-        parts.append(f"{who}: {what}" if who else what)
+        parts.append(f"{part.who}: {what}" if part.who else what)
     if len(window.parts) > 3:
         parts.append(f"and {len(window.parts) - 3} processes more")
     return "; ".join(parts)

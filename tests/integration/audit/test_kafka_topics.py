@@ -219,6 +219,8 @@ def test_a_group_that_lags_is_behind_and_one_that_is_set_back_is_told(kafka, top
         assert auditing.count() == []
         report = auditing.look(topics=[topic])
         assert summed(report, "group:" + group) == {"behind": 0}
+        windows = [each for each in report.windows if each.tier == "group:" + group]
+        assert {part.who for each in windows for part in each.parts} == {"without a stamp"}
         consumer.commit(message=read[499], asynchronous=False)
         consumer.close()
         assert auditing.count() == []
