@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hermes.config.quotas import DEFAULT, QUOTAS, Quota, quota_of
 from hermes.errors import ConfigError
-from hermes.security import AccessRule
+from hermes.security import AccessRule, Operation
 from hermes.security.acls import Acl, rules_of
 
 #: How many ACLs, and principals with quotas, there may be.
@@ -63,6 +63,30 @@ class Requested:
             return cls(acls, QUOTAS.parse(values["quotas"]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigError("", f"what was set by request can't be read: {error}") from None
+
+
+def in_both(rules: Iterable[AccessRule], quotas: Iterable[str], requested: Requested) -> list[str]:
+    """Of what broker.yaml says, for people: rules that an ACL contradicts, and quotas.
+
+    A rule is contradicted by one of the same principal and names that denies what it allows, or
+    the other way round.
+    """
+    asked: dict[tuple[Any, ...], frozenset[Operation]] = {}
+    for each in requested.rules:
+        about = _about(each, each.allow)
+        asked[about] = asked.get(about, frozenset()) | each.operations
+    nothing = frozenset[Operation]()
+    found = [
+        str(each)
+        for each in rules
+        if each.operations & asked.get(_about(each, not each.allow), nothing)
+    ]
+    return found + [f"the quota of {each}" for each in quotas if each in requested.quotas]
+
+
+def _about(rule: AccessRule, allow: bool) -> tuple[Any, ...]:
+    names = rule.topic, rule.group, rule.transactional_id, rule.cluster
+    return rule.principal, *names, allow
 
 
 def _too_much() -> ConfigError:

@@ -231,6 +231,15 @@ def test_what_is_denied_while_a_broker_is_down_is_never_allowed_by_it(brokers: B
         assert may_consume(late, BOB, FIRST, "pages")
 
 
+def test_rules_that_contradict_each_other_are_told_at_the_start(embedded: Brokers) -> None:
+    may = {"principal": BOB, "operations": ["consume"], "topic": "clicks"}
+    deny(embedded.start(0, access=[*EVERYTHING, {**may, "topic": "*"}]), BOB, "clicks")
+    with log_lines() as lines:
+        embedded.start(1, access=[*EVERYTHING, may])
+    (line,) = [each for each in lines if "what either denies is denied" in each]
+    assert "of the cluster: {principal: 'bob', operations: [consume], topic: 'clicks'" in line
+
+
 def test_who_is_no_broker_can_not_read_users(brokers: Brokers) -> None:
     one = brokers.start(0)
     set_password(one, BOB, FIRST)

@@ -7,7 +7,14 @@ import pytest
 
 from hermes.config import BrokerConfig
 from hermes.config.quotas import Quota
-from hermes.config.requested import MOST_ENTRIES, Requested, quota_in_force, with_acls, without_acls
+from hermes.config.requested import (
+    MOST_ENTRIES,
+    Requested,
+    in_both,
+    quota_in_force,
+    with_acls,
+    without_acls,
+)
 from hermes.errors import ConfigError
 from hermes.security import AccessRule, Operation
 from hermes.security.acls import Acl
@@ -22,6 +29,21 @@ def test_it_is_read_as_it_was_written() -> None:
     assert Requested.decode(requested.encode()).rules == requested.rules
     assert len(requested.rules) == 2
     assert Requested.decode(b"") == Requested()
+
+
+def test_what_broker_yaml_says_of_the_same_names_is_found() -> None:
+    denied = READ._replace(permission=2)
+    requested = Requested(frozenset({denied, WRITE}), {"alice": Quota(bytes_in=5)})
+    both = frozenset({Operation.CONSUME, Operation.PRODUCE})
+    alike = AccessRule("alice", both, topic="clicks")
+    others = (
+        AccessRule("alice", frozenset({Operation.PRODUCE}), topic="clicks"),
+        AccessRule("alice", both, topic="click*"),
+        AccessRule("bob", both, topic="clicks"),
+        AccessRule("alice", frozenset({Operation.CONSUME}), topic="clicks", allow=False),
+    )
+    found = in_both((*others, alike), ("alice", "bob"), requested)
+    assert found == [str(alike), "the quota of alice"]
 
 
 @pytest.mark.parametrize(
