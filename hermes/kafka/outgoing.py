@@ -8,7 +8,9 @@ who asks knows what that would mean. `other_brokers` makes these connections.
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -30,10 +32,14 @@ from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.protocol.receiver import ResponseReceiver
 from hermes.security import ClientSecurity
 from hermes.security.tls_failures import tls_failure, tls_refusal
+from hermes.server.carriers import SendfileCarrier, carrier_for
 
 __all__ = ["OutgoingConnection", "OutgoingLimits"]
 
 _MOST_ID = 0x7FFFFFFF
+
+#: What a sum of times may lack of them.
+_ROUNDING_SECONDS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +62,18 @@ class OutgoingLimits:
 class _Sent:
     """A request on its way, and what hears of its answer."""
 
-    __slots__ = ("answer", "correlation_id", "request", "timer")
+    __slots__ = ("answer", "correlation_id", "deadline", "request", "seconds")
 
-    timer: Any
-
-    def __init__(self, request: KafkaRequest, correlation_id: int) -> None:
+    def __init__(
+        self, request: KafkaRequest, correlation_id: int, seconds: float, now: float
+    ) -> None:
         self.request = request
         self.correlation_id = correlation_id
+        self.seconds = seconds
+        self.deadline = now + seconds
         self.answer: Deferred[memoryview] = Deferred()
 
     def fire(self, outcome: Any) -> None:
-        if self.timer.active():
-            self.timer.cancel()
         if not self.answer.called:  # else whoever asked has cancelled it
             self.answer.callback(outcome)
 
@@ -98,6 +104,10 @@ class OutgoingConnection(Protocol):
         self._limits = limits
         self._receiver = ResponseReceiver(limits.response_bytes, self._address)
         self._waiting: deque[_Sent] = deque()
+        self._carrier: SendfileCarrier | None = None
+        # One timer for all that wait, which may outlive those that it was set for.
+        self._timer: Any = None
+        self._timer_at = inf
         self._last_id = 0
         self._why_ended: str | None = None  # an error would keep its traceback, and that this
         self._is_lost = False
@@ -134,14 +144,24 @@ class OutgoingConnection(Protocol):
         if len(self._waiting) >= self._limits.waiting:
             why = f"{self._address} has {len(self._waiting)} requests to answer, which is the limit"
             return fail(ClientError(why))
-        sent = _Sent(request, (self._last_id + 1) & _MOST_ID)
-        frame = request.encode(sent.correlation_id)
-        self._last_id = sent.correlation_id
+        correlation_id = (self._last_id + 1) & _MOST_ID
+        frame = request.encode(correlation_id)
+        self._last_id = correlation_id
         seconds = self._limits.request_seconds if timeout_seconds is None else timeout_seconds
-        sent.timer = self._clock.callLater(seconds, self._time_out, sent, seconds)
+        sent = _Sent(request, correlation_id, seconds, self._clock.seconds())
+        if sent.deadline < self._timer_at:
+            self._set_timer(sent.deadline)
+        self._write(frame)
         self._waiting.append(sent)
-        self.transport.write(frame)
         return sent.answer
+
+    def _write(self, frame: bytes) -> None:
+        # With nothing on its way the transport holds nothing: this needn't wait for its turn.
+        if self._carrier is not None and not self._waiting:
+            with suppress(OSError):  # which the transport meets, too
+                frame = frame[self._carrier.send_bytes(frame, False) :]
+        if frame:
+            self.transport.write(frame)
 
     def close(self) -> "Deferred[None]":
         """End the connection, and all that wait; fires once the socket is closed."""
@@ -155,6 +175,8 @@ class OutgoingConnection(Protocol):
     def connectionMade(self) -> None:
         self.transport.setTcpNoDelay(True)
         self.transport.setTcpKeepAlive(True)
+        carrier = carrier_for(self.transport)
+        self._carrier = carrier if isinstance(carrier, SendfileCarrier) else None
         _, _, security = self._place
         if not security.uses_tls:
             self.ready.callback(None)
@@ -200,12 +222,24 @@ class OutgoingConnection(Protocol):
         self._waiting.popleft()
         sent.fire(body)
 
-    def _time_out(self, late: _Sent, seconds: float) -> None:
-        why = (
-            f"{self._address} did not answer within {seconds:g} s; the request may or may not have "
-            "been carried out"
-        )
-        self._end(BrokerTimeoutError(why), late)
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._clock.callLater(at - self._clock.seconds(), self._look_for_late)
+
+    def _look_for_late(self) -> None:
+        self._timer, self._timer_at = None, inf
+        now = self._clock.seconds() + _ROUNDING_SECONDS
+        late = next((sent for sent in self._waiting if sent.deadline <= now), None)
+        if late is not None:
+            why = (
+                f"{self._address} did not answer within {late.seconds:g} s; the request may or may "
+                "not have been carried out"
+            )
+            self._end(BrokerTimeoutError(why), late)
+        elif self._waiting:
+            self._set_timer(min(sent.deadline for sent in self._waiting))
 
     def _end(self, error: HermesError, at_fault: _Sent | None = None) -> None:
         """End the connection, once. Only the request at fault, the first unless given, gets it."""
@@ -213,6 +247,9 @@ class OutgoingConnection(Protocol):
             return
         self._why_ended = str(error)
         waiting, self._waiting = self._waiting, deque()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self.transport.abortConnection()
         text = f"the connection to {self._address} ended before it had answered: {error}"
         for sent in waiting:

@@ -375,7 +375,10 @@ class KafkaIndex(TimeIndex):
             (position, _), least = self.find(log_descriptor, start, files), self._base_offset
         elif position < 0:
             position = ~position
-        length = min(self._walked[1] - position, max(max_bytes, _STEP_BYTES))
+        walked_end, stored = self._walked
+        if end > walked_end:  # what was appended since the last flush
+            stored = files.fstat(log_descriptor).st_size
+        length = min(stored - position, max(max_bytes, _STEP_BYTES))
         if not 0 < length <= FEW_BYTES:
             return None
         data = files.pread(log_descriptor, length, position)

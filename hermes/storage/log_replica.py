@@ -1,11 +1,13 @@
 """What makes a log the same as another copy of it: a cut at its end, a new start, placed appends.
 
-Of these a replica's broker calls one at a time; `append_placed`, `begin_epoch` and `read_appended`
-in the thread that appends (the reactor's), the others in worker threads, where they take the log's
-lock for flushes (`hermes.storage.log_state`). What was committed is cut only where that is forced.
+Of these a replica's broker calls one at a time; `append_placed`, `begin_epoch`, `read_appended` and
+`fetch_appended` in the thread that appends (the reactor's), the others in worker threads, where
+they take the log's lock for flushes (`hermes.storage.log_state`). What was committed is cut only
+where that is forced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from hermes.errors import OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
@@ -68,27 +70,39 @@ class LogReplica:
         As `Log.read`. A cut may take them before they are read. Raises NotInMemoryError: what says
         where they lie was to be `resident` in memory, and isn't.
         """
+        with self._appended() as view:
+            return self._reader.read(view, offset, max_bytes, whole_first, resident)
+
+    def fetch_appended(
+        self, offset: int, max_bytes: int, *, resident: bool
+    ) -> tuple[LogSlice | bytes, int]:
+        """The same with a whole first batch, and where the segment ends that they are of.
+
+        A few bytes at the log's end are read at once, if they are in memory.
+        """
+        with self._appended() as view:
+            end: int = view.high_watermark
+            if view.bases and view.bases[-1] <= offset:
+                return self._reader.fetch(view, offset, max_bytes, True, resident, resident), end
+            found = self._reader.read(view, offset, max_bytes, True, resident)
+        for place in range(max(0, view.position_of(offset)), len(view.segments)):
+            if found.is_of(view.segments[place].file):
+                return found, view.end_of(place, end)
+        return found, end
+
+    @contextmanager
+    def _appended(self) -> Iterator[LogView]:
         state = self._state
         with state.lock:
             view = state.view.up_to(state.tail.end)
         if not view.bases:
             state.check_online()
         try:
-            return self._reader.read(view, offset, max_bytes, whole_first, resident)
+            yield view
         except SegmentRetiredError:
             raise state.offline_error() from None
         except OSError as error:
             raise state.unreadable(error) from error
-
-    def end_of_part(self, offset: int, found: LogSlice) -> int:
-        """Where the segment ends that a slice is of, which was found for an offset."""
-        state = self._state
-        with state.lock:
-            view, end = state.view, state.tail.end
-        for place in range(max(0, view.position_of(offset)), len(view.segments)):
-            if found.is_of(view.segments[place].file):
-                return view.end_of(place, end)
-        return end
 
     def first_base(self) -> int:
         """The base offset of the first batch, where another copy begins: up to `Log.earliest`.

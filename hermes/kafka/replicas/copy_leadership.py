@@ -223,16 +223,17 @@ class CopyLeadership:
         records = leading.records(log.earliest)
         if offset >= log.end_offset:
             return records, b""
-        found = log.replica.read_appended(offset, max_bytes, whole_first=True, resident=resident)
+        found, until = log.replica.fetch_appended(offset, max_bytes, resident=resident)
         if self._copy.is_behind(fetch.broker_id):
-            self._around.went(found.length)
-            self._around.counts.sent_behind_bytes += found.length
+            length = found.length if isinstance(found, LogSlice) else len(found)
+            self._around.went(length)
+            self._around.counts.sent_behind_bytes += length
         before, times = self._sent.get(fetch.broker_id, (-1, 0))
         times = times + 1 if before == offset else 1
         self._sent[fetch.broker_id] = offset, times
         if times >= _SUSPICIOUS:
             log.is_suspect = True
-        return records._replace(until=log.replica.end_of_part(offset, found)), found
+        return records._replace(until=until), found
 
     def warm(self, fetch: ReplicaFetch, max_bytes: int) -> "Deferred[None]":
         return self._around.in_thread(_look, self._copy.log, fetch.offset, max_bytes)

@@ -41,6 +41,8 @@ _RESPONSE_BYTES: Final = 4 << 20
 #: How often who waits is counted as still there: fetches show that their follower lives.
 _REFRESH_SECONDS: Final = 0.4
 
+#: What a sum of times may lack of them.
+_ROUNDING_SECONDS: Final = 1e-6
 
 _NOT_HERE: Final = Refused(Code.UNKNOWN_TOPIC_ID)
 
@@ -95,6 +97,8 @@ class FollowerSession:
         self.judged: dict[Place, Answer] = {}
         self.told: dict[Place, Records] = {}
         self.held: _Held | None = None
+        self.held_until = 0.0
+        self.timer: Any = None  # looks whether it was held long enough; may outlive what it is for
         self.refreshed_at = 0.0
         self.sent_at: deque[float] = deque(maxlen=2)  # of the last responses
         self.is_due = False
@@ -109,9 +113,7 @@ class FollowerSession:
 
 
 class _Held(DeferredResponse):
-    __slots__ = ("correlation_id", "timer")
-
-    timer: Any
+    __slots__ = ("correlation_id",)
 
     def __init__(self, correlation_id: int) -> None:
         super().__init__(None, ordered=False, cancellable=True)
@@ -163,11 +165,13 @@ class Serving:
             return self._response(session, frame.correlation_id)
         held = session.held = _Held(frame.correlation_id)
         seconds = min(max(request.wait_ms, 0) / 1000, MAX_WAIT_SECONDS)
-        held.timer = self._clock.callLater(seconds, self._late, session)
+        session.held_until = self._clock.seconds() + seconds
+        if session.timer is None:
+            session.timer = self._clock.callLater(seconds, self._look_for_late, session)
         return held
 
     def _refusal(self, frame: Any, request: FollowerRequest, code: Code) -> bytes | FileSend:
-        return FileSend(encode_answers(frame.correlation_id, request.session, (), code))
+        return _as_response(encode_answers(frame.correlation_id, request.session, (), code))
 
     def _session_of(self, request: FollowerRequest, client: Client) -> FollowerSession | None:
         known = self._sessions.get(request.broker_id)
@@ -175,7 +179,7 @@ class Serving:
             if known is not None:
                 known.ready.clear()
                 known.judged.clear()
-                self._end_wait(known)
+                self._end(known)
             number = next(self._numbers)
             known = FollowerSession(number, request.broker_id, request.life, client)
             self._sessions[request.broker_id] = known
@@ -260,7 +264,14 @@ class Serving:
         if session.ready and session.held is not None:
             self._end_wait(session)
 
-    def _late(self, session: FollowerSession) -> None:
+    def _look_for_late(self, session: FollowerSession) -> None:
+        session.timer = None
+        if session.held is None:
+            return
+        left = session.held_until - self._clock.seconds()
+        if left > _ROUNDING_SECONDS:
+            session.timer = self._clock.callLater(left, self._look_for_late, session)
+            return
         for place, (copy, fetch) in session.waiting.items():
             if not copy.is_told(fetch, session.told.get(place)):
                 session.ready[place] = None
@@ -268,17 +279,19 @@ class Serving:
 
     def _end_wait(self, session: FollowerSession) -> None:
         held, session.held = session.held, None
-        if held is None:
-            return
-        if held.timer.active():
-            held.timer.cancel()
-        if not held.is_known:
+        if held is not None and not held.is_known:
             held.resolve(self._response(session, held.correlation_id))
 
-    def _response(self, session: FollowerSession, correlation_id: int) -> FileSend:
+    def _end(self, session: FollowerSession) -> None:
+        self._end_wait(session)
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+
+    def _response(self, session: FollowerSession, correlation_id: int) -> bytes | FileSend:
         session.sent_at.append(self._clock.seconds())
         answered = list(self._answers(session))
-        return FileSend(encode_answers(correlation_id, session.number, answered))
+        return _as_response(encode_answers(correlation_id, session.number, answered))
 
     def _answers(self, session: FollowerSession) -> Iterator[Answered]:
         judged, session.judged = session.judged, {}
@@ -324,8 +337,13 @@ class Serving:
     def stop(self) -> None:
         """Answer who waits: the broker stops."""
         for session in self._sessions.values():
-            self._end_wait(session)
+            self._end(session)
         self._sessions.clear()
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
+
+
+def _as_response(parts: list[bytes | LogSlice]) -> bytes | FileSend:
+    only = parts[0] if len(parts) == 1 else None
+    return only if isinstance(only, bytes) else FileSend(parts)

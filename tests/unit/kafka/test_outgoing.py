@@ -22,6 +22,7 @@ from hermes.errors import (
 from hermes.kafka.outgoing import OutgoingConnection, OutgoingLimits
 from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.security import PLAIN
+from hermes.server.carriers import SendfileCarrier
 
 OLD = KafkaRequest(3, 1, b"old")
 NEW = KafkaRequest(1, 18, b"new", is_flexible=True)
@@ -53,6 +54,11 @@ class Place:
     def lose(self, why: Exception | None = None) -> None:
         self.connection.connectionLost(Failure(why or ConnectionDone()))
 
+    def nobody_waits(self) -> bool:
+        """Whether time passes without an end, and without a timer once nobody is late."""
+        self.clock.advance(1_000)
+        return self.connection.is_open and not self.clock.getDelayedCalls()
+
     def has_ended(self) -> bool:
         """Whether nothing is left of it: neither the socket nor a timer."""
         assert self.connection.is_open is not self.transport.is_aborted
@@ -73,8 +79,42 @@ def test_requests_go_out_without_waiting_and_are_answered_in_order(place: Place)
     assert place.outcomes == {"a": b"first", "b": b"second"}
     place.connection.dataReceived(response(3, b""))
     assert place.outcomes["c"] == b""
-    assert place.clock.getDelayedCalls() == []
-    assert place.connection.is_open
+    assert place.nobody_waits()
+
+
+class Socket(SendfileCarrier):
+    """Takes so many bytes of what it is given each time, None: fails."""
+
+    def __init__(self, *takes: int | None) -> None:
+        self.takes = list(takes)
+        self.taken: list[bytes] = []
+
+    def send_bytes(self, data: bytes | memoryview, more: bool) -> int:
+        count = self.takes.pop(0)
+        if count is None:
+            raise ConnectionResetError
+        self.taken.append(bytes(data[:count]))
+        return min(count, len(data))
+
+
+def test_a_request_leaves_at_once_where_nothing_is_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    socket = Socket(1000, 5, None)
+    monkeypatch.setattr("hermes.kafka.outgoing.carrier_for", lambda _: socket)
+    place = Place()
+    place.ask("all of it")
+    assert (socket.taken, place.transport.value()) == ([OLD.encode(1)], b"")
+    place.ask("behind it")
+    assert place.transport.value() == OLD.encode(2)
+    place.connection.dataReceived(response(1, b"") + response(2, b""))
+    place.transport.clear()
+    place.ask("a part of it")
+    assert (socket.taken[1], place.transport.value()) == (OLD.encode(3)[:5], OLD.encode(3)[5:])
+    place.connection.dataReceived(response(3, b""))
+    place.transport.clear()
+    place.ask("nothing of it")
+    assert place.transport.value() == OLD.encode(4)
 
 
 ANSWERS = (response(1, b"one"), response(2, b"two", b"\1\7\2ab"), response(3, b"three" * 9))
@@ -91,7 +131,7 @@ def test_responses_may_come_in_any_pieces(place: Place, cut: int) -> None:
     assert len(place.outcomes) == sum(cut >= end for end in ENDS)
     place.connection.dataReceived(STREAM[cut:])
     assert place.outcomes == EXPECTED
-    assert place.clock.getDelayedCalls() == []
+    assert place.nobody_waits()
 
 
 def test_responses_may_come_byte_by_byte(place: Place) -> None:
@@ -140,6 +180,20 @@ def test_an_answer_that_does_not_come_ends_the_connection(place: Place) -> None:
     place.connection.dataReceived(response(1, b"too late"))
     place.lose()
     assert place.has_ended()
+
+
+def test_each_request_has_all_of_its_time(place: Place) -> None:
+    place.ask("first")
+    place.clock.advance(20)
+    place.connection.dataReceived(response(1, b""))
+    place.ask("second")
+    place.ask("short", timeout_seconds=25)
+    place.clock.advance(24.9)
+    assert place.connection.is_open
+    place.connection.dataReceived(response(2, b""))
+    place.clock.advance(0.1)
+    assert place.has_ended()
+    assert type(place.outcomes["short"]) is BrokerTimeoutError
 
 
 def test_a_request_without_a_time_of_its_own_has_that_of_the_limits() -> None:
@@ -233,7 +287,7 @@ def test_a_cancelled_request_leaves_its_turn_to_its_answer(place: Place) -> None
     assert place.connection.is_open
     place.connection.dataReceived(response(1, b"unheard") + response(2, b"heard"))
     assert place.outcomes["b"] == b"heard"
-    assert place.clock.getDelayedCalls() == []
+    assert place.nobody_waits()
     place.ask("c").cancel()
     place.clock.advance(30)  # the other broker owes an answer all the same
     assert place.has_ended()

@@ -112,9 +112,9 @@ class Bench:
         if isinstance(response, DeferredResponse):
             assert response.is_known
             response = response.response
-        assert isinstance(response, FileSend)
-        encoded = b"".join(response._parts)  # type: ignore[arg-type]
-        code, self.session, answered = decode_answers(encoded[9:])
+        if isinstance(response, FileSend):
+            response = b"".join(response._parts)  # type: ignore[arg-type]
+        code, self.session, answered = decode_answers(response[9:])
         return code, list(answered)
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -187,6 +187,18 @@ def test_an_idle_wait_ends_in_time(bench: Bench) -> None:
     waiting = bench.ask((bench.first, 0))
     bench.turn(0.6)
     assert bench.read(waiting) == (Code.NONE, [])
+
+
+def test_each_wait_has_all_of_its_time(bench: Bench) -> None:
+    waiting = bench.ask((bench.first, 0))
+    bench.turn(0.3)
+    bench.session = 1  # which the answer will say
+    again = bench.ask((bench.first, 0))
+    assert waiting.is_known
+    bench.turn(0.4)
+    assert not again.is_known
+    bench.turn(0.2)
+    assert bench.read(again) == (Code.NONE, [])
 
 
 def test_a_new_watermark_is_told_when_the_wait_ends(bench: Bench) -> None:

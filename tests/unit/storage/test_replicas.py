@@ -482,6 +482,27 @@ def appended_in(log: Log) -> bytes:
         return log.files.pread(part.fileno(), part.length, part.position)
 
 
+def fetched(log: Log, offset: int, max_bytes: int, *, resident: bool) -> tuple[bytes, int]:
+    found, until = log.replica.fetch_appended(offset, max_bytes, resident=resident)
+    if isinstance(found, bytes):
+        return found, until
+    with found:
+        return os.pread(found.fileno(), found.length, found.position), until
+
+
+def test_a_few_bytes_that_were_just_appended_are_read_at_once(tmp_path: Path) -> None:
+    log = follower(tmp_path / "l-0", segment_bytes=1 << 20)
+    end = log.end_offset
+    for number in range(3):
+        place(log, batch(end + number), end + number)
+    fetched(log, 0, 1, resident=False)  # by which the index is loaded
+    for offset in range(end, end + 3):
+        found, until = log.replica.fetch_appended(offset, 1 << 20, resident=True)
+        assert isinstance(found, bytes)
+        assert (found, until) == fetched(log, offset, 1 << 20, resident=False)
+        assert [each.base_offset for each, _ in batches_in(found)] == [*range(offset, end + 3)]
+
+
 def test_of_a_copy_whose_deletion_is_cut_short_its_beginning_is_left() -> None:
     files = written()
     log = opened_again(files)
@@ -502,16 +523,17 @@ def test_of_a_copy_whose_deletion_is_cut_short_its_beginning_is_left() -> None:
     assert 0 < log.end_offset < 10
 
 
-def test_a_log_with_holes_is_copied_and_says_where_its_parts_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_log_with_holes_is_copied_and_says_where_its_parts_end(
+    tmp_path: Path, *, resident: bool
+) -> None:
     leader, copy = follower(tmp_path / "l-0"), follower(tmp_path / "f-0")
     offsets = [12, 13, 20, 30, 31, 55]
     for offset in offsets:
         place(leader, batch(offset), offset)
     while copy.end_offset < leader.end_offset:
         end = copy.end_offset
-        with leader.replica.read_appended(end, 250, whole_first=True) as found:
-            data = os.pread(found.fileno(), found.length, found.position)
-            until = leader.replica.end_of_part(end, found)
+        data, until = fetched(leader, end, 250, resident=resident)
         headers = check_batches(data, end, 0, 0, until)
         size = sum(each.size_bytes for each in headers)
         copy.replica.append_placed([data[:size]], headers, NOW_MS)
