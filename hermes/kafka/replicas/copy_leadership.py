@@ -16,7 +16,7 @@ from hermes.protocol.kafka_errors import Code
 from hermes.protocol.record_batches import HEADER_BYTES
 from hermes.replication.awaiting import Awaiting
 from hermes.replication.leading import Leading
-from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch
+from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch, StartsLater
 from hermes.storage import Log, LogSlice, ToldSources
 
 #: How many spans of mirrors' sources one answer tells: a follower gets to where they end.
@@ -219,6 +219,10 @@ class CopyLeadership:
         leading, log = self._copy.replica.leading, self._copy.log
         if leading is None or leading.epoch != fetch.epoch or log.is_offline:
             return Refused(Code.NOT_LEADER_OR_FOLLOWER), b""
+        if fetch.offset < log.earliest and fetch.offset < (start := self._copy.ends().start):
+            # Messages were deleted while it waited. What begins after them would leave the
+            # follower with transactions open that ended among them.
+            return StartsLater(start), b""
         offset = max(fetch.offset, log.earliest)
         records = leading.records(log.earliest)
         if offset >= log.end_offset:
