@@ -247,7 +247,9 @@ class Leading:
     def _is_gone(self, follower: int, lives: Mapping[int, int], now: float) -> bool:
         known = self.followers.get(follower)
         caught_up_at = self.began_at if known is None else known.caught_up_at
-        return follower not in lives or now - caught_up_at > self.settings.lag_seconds
+        # What is committed all had. Who lacks it now has lost it, and can't tell.
+        has_lost = known is not None and known.end < self.high_watermark
+        return has_lost or follower not in lives or now - caught_up_at > self.settings.lag_seconds
 
     def _may_join(self, follower: int, lives: Mapping[int, int], now: float, earliest: int) -> bool:
         known = self.followers.get(follower)

@@ -13,6 +13,7 @@ out what `due` gives: one change of the node at a time, whose outcome it tells.
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple
 
 from hermes.errors import LastReplicaError, WrongStateError
@@ -172,6 +173,7 @@ class Replica:
         self._wants_out = self._is_stopping = False
         self._has_ended = False
         self._is_damaged = self.is_given_up = False
+        self._doubted_until = -inf
 
     # -- what happens -----------------------------------------------------------------------------
 
@@ -199,6 +201,14 @@ class Replica:
         If others have it, and are there, they lead, and the copy is given up. Else it goes on.
         """
         self._is_damaged = True
+
+    def doubted(self, now: float) -> None:
+        """What a stop without warning has left may lack the last of what was acknowledged.
+
+        So the copy is given up as soon as another in-sync one is there, and doesn't lead before one
+        has had time to come: as long as a replica may lag.
+        """
+        self._doubted_until = now + self.settings.lag_seconds
 
     def mended(self) -> None:
         """It can be read again, or it can't and is wanted as it is."""
@@ -251,6 +261,7 @@ class Replica:
         is_news = version > self.version
         if what == "forfeit" and is_done:
             self.is_whole, self.is_given_up = True, self._is_damaged
+            self._doubted_until = -inf
         self.learned(state, version, self.lives)
         self._are_lives_older |= is_news
         assert self.state is not None
@@ -395,7 +406,8 @@ class Replica:
             return None
         if self.is_whole is False:
             return self._forfeit(state, life)
-        if self._is_damaged and any(each in self.lives for each in state.isr - {self.broker_id}):
+        others, is_doubted = state.isr - {self.broker_id}, now < self._doubted_until
+        if (self._is_damaged or is_doubted) and any(each in self.lives for each in others):
             if self.leading is None:
                 return self._forfeit(state, life)
             self.hand_over(now)
@@ -405,7 +417,7 @@ class Replica:
             return self._led_change(self.leading, facts, now)
         if self.role is not Role.FOLLOWING:
             return None
-        if self._is_to_lead(state, now):
+        if self._is_to_lead(state, now) and not (is_doubted and others):
             me = self.broker_id
             return _of(state, "lead", lambda found: led_by(found, me, life))
         return None

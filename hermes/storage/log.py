@@ -252,6 +252,14 @@ class Log:
         self.state.is_suspect = is_suspect
 
     @property
+    def has_cut_damage(self) -> bool:
+        """Whether what was cut off when it was opened are damage and something valid after it.
+
+        Mostly what was never flushed; or a disk has lost what was. Other copies know.
+        """
+        return self.state.has_cut_damage
+
+    @property
     def strange_files(self) -> tuple[str, ...]:
         """Names in the directory that belong to no segment; they are left alone."""
         return self._opening.strange_files

@@ -52,7 +52,7 @@ class LogState:
         offline_reason: why it takes no appends, in words for an operator; None when it does.
         is_closed: whether it was closed, or deleted with its topic: it never comes back.
         is_sole_copy: whether nobody else has a copy, so that what is flushed is committed.
-        openings, last_append_ms, index_failures, is_suspect: as `Log` has them.
+        openings, last_append_ms, index_failures, is_suspect, has_cut_damage: as `Log` has them.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LogState:
         self.openings = 0
         self.last_append_ms: int | None = None
         self.index_failures = 0
-        self.is_suspect = False
+        self.is_suspect = self.has_cut_damage = False
 
     def enlist(self) -> None:
         """Note which sidecars an append or a flush calls: most logs have nothing of most."""
@@ -184,6 +184,7 @@ class LogState:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
         self.is_suspect |= loaded.report is not None and bool(loaded.report.bad_ranges)
+        self.has_cut_damage = loaded.report is not None and loaded.report.has_cut_damage
         ends = FlushedEnd(loaded.end), HighWatermark(0), LastStableOffset(0)
         self.show(LogView.of(loaded.segments, *ends, earliest))
         self.tail = Tail(

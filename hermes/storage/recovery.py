@@ -35,11 +35,14 @@ _COPY_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
+    """`has_cut_damage`: whether what was cut off are damage and something valid after it."""
+
     start: int
     valid_end: int
     messages: int = 0
     bad_ranges: tuple[tuple[int, int], ...] = ()
     dropped_bytes: int = 0
+    has_cut_damage: bool = False
 
 
 def scan(
@@ -197,7 +200,7 @@ class TailRecovery:
         report = _summary(kept, dropped)
         end, bad_ranges = report.valid_end, report.bad_ranges
         if self._until_damage and bad_ranges:
-            end = bad_ranges[0][0]
+            end, report = bad_ranges[0][0], replace(report, has_cut_damage=True)
         if self._end_for is not None:
             end = self._end_for(report.start, end, bad_ranges)
         if end < report.valid_end:

@@ -51,6 +51,7 @@ def open_kafka_log(
     *,
     clean: bool = False,
     log_settings: LogSettings | None = None,
+    is_sole_copy: bool = True,
 ) -> tuple[Log, RecoveryReport | None]:
     """Open the log in a directory, made when missing; its name is `<topic>-<partition>`."""
     path.mkdir(exist_ok=True)
@@ -65,6 +66,7 @@ def open_kafka_log(
         log_format=KAFKA,
         topic_id=TOPIC_ID,
     )
+    log.is_sole_copy = is_sole_copy
     return log, log.open(clean=clean, now_ms=NOW_MS)
 
 

@@ -89,6 +89,14 @@ class Copy:
         partition.leadership = self.leadership
         self._opening = self._log.openings
         self.replica.opened(is_whole=is_whole)
+        if self._log.has_cut_damage:
+            self._around.lines.warn(
+                "doubted",
+                "of {copy} what was damaged after the stop, and came after that, is cut off: if it "
+                "was acknowledged, others have it, and lead",
+                copy=self.name,
+            )
+            self.replica.doubted(self._around.now())
         self.turn()
 
     def gone(self) -> None:

@@ -9,6 +9,8 @@ from replicated_cluster import ReplicatedCluster
 from replicated_log import differences
 from server_process import DEADLINE_SECONDS
 
+from hermes.storage.layout import WATERMARKS_NAME
+
 MESSAGES = 200
 VALUES = [b"%d" % number * 100 for number in range(MESSAGES)]
 
@@ -90,6 +92,30 @@ def test_damage_above_what_is_committed_is_found_before_leading(
     check_equal(cluster)
 
 
+def test_damage_that_looks_like_a_torn_tail_costs_no_acknowledged_message(
+    start_cluster: StartCluster,
+) -> None:
+    """The power goes before it is noted what was flushed, and a disk has lost some of that."""
+    cluster = start_cluster()
+    cluster.create_topic("t")
+    produce(cluster, VALUES[:1])
+    marks = {number: watermarks_of(cluster, number).read_bytes() for number in cluster.brokers}
+    produce(cluster, VALUES[1:])
+    for number in cluster.brokers:
+        cluster.kill(number)
+    for number, mark in marks.items():
+        watermarks_of(cluster, number).write_bytes(mark)
+        segment_of(cluster, number).with_suffix(".appends").unlink()
+    lose_a_bit(cluster, 2, segment_of(cluster, 2).stat().st_size // 2)
+
+    cluster.start(2)
+    cluster.start_together([1, 3])
+
+    cluster.wait_until_in_sync("t")
+    assert read_all(cluster) == VALUES
+    check_equal(cluster)
+
+
 def produce(cluster: ReplicatedCluster, values: list[bytes], acks: str = "all") -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks})
     for value in values:
@@ -116,6 +142,10 @@ def check_equal(cluster: ReplicatedCluster) -> None:
 def segment_of(cluster: ReplicatedCluster, number: int) -> Path:
     (path,) = (Path(cluster.brokers[number].log_dir) / "t-0").glob("*.log")
     return path
+
+
+def watermarks_of(cluster: ReplicatedCluster, number: int) -> Path:
+    return Path(cluster.brokers[number].log_dir) / WATERMARKS_NAME
 
 
 def lose_a_bit(cluster: ReplicatedCluster, number: int, place: int) -> None:

@@ -256,6 +256,18 @@ def test_who_would_have_to_go_at_once_does_not_join() -> None:
     assert leader.due_change(LIVES, 120) is None
 
 
+def test_who_lacks_what_is_committed_is_not_in_sync() -> None:
+    leader = leading()
+    for broker in (2, 3):
+        has(leader, broker, 20)
+    assert leader.advance(20, LIVES, 101) == 20
+    again = fetch(3, 15)._replace(life=34)
+    leader.fetched(again, 20, 102)
+    lives = {**LIVES, 3: 34}
+    assert leader.due_change(lives, 102) == replace(STATE, isr=frozenset({1, 2}))
+    assert not leader.rests(lives, 102)
+
+
 def test_of_changes_one_is_under_way() -> None:
     leader = leading()
     leader.proposed({1, 2})

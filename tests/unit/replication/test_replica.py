@@ -288,6 +288,28 @@ def test_a_damaged_log_that_nobody_else_has_stays_in_service(
     assert played.replica.takes_appends
 
 
+def test_a_doubted_copy_is_given_up_once_another_one_is_there() -> None:
+    played = Played(LED)
+    played.learn(replace(LED, life=9), {1: 11})
+    played.replica.doubted(played.now)
+    played.now += 9
+    assert played.due() == [], "it may lack something"
+    before = played.state
+    played.learn(before)
+    assert played.carry_out(played.only(Change)) == forfeited(before, 1)
+    played.learn(replace(played.state, isr=frozenset({1, 2})), {1: 11})
+    assert played.carry_out(played.only(Change)).leader == 1, "it has had all since"
+
+
+@pytest.mark.parametrize(("isr", "waits"), [({1, 2}, 10), ({1}, 0)], ids=["others", "it alone"])
+def test_a_doubted_copy_leads_where_no_other_one_comes(isr: set[int], waits: float) -> None:
+    played = Played(replace(LED, life=9, isr=frozenset(isr)))
+    played.learn(played.state, {1: 11})
+    played.replica.doubted(played.now)
+    played.now += waits
+    assert played.carry_out(played.only(Change)).life == 11
+
+
 def test_the_last_copy_that_is_not_whole_waits_for_an_operator() -> None:
     played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
     assert played.due() == []

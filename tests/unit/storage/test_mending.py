@@ -123,3 +123,15 @@ def test_a_segment_that_is_gone_is_left_alone(tmp_path: Path) -> None:
     with other.replica.read_appended(0, 1, whole_first=True) as part:
         data = other.files.pread(part.fileno(), part.length, part.position)
     assert not mending.write(memoryview(data), [header for header, _ in batches_in(data)])
+
+
+def test_damage_before_what_is_valid_is_told_from_a_torn_end(tmp_path: Path) -> None:
+    for number, (place, is_told) in enumerate([(0, True), (BATCHES - 1, False)]):
+        path = tmp_path / f"k-{number}"
+        log = copy(path, segment_bytes=1 << 20)
+        size = (path / f"{0:020}.log").stat().st_size // BATCHES
+        log.close()
+        (path / f"{0:020}.appends").unlink()
+        flip(path / f"{0:020}.log", place * size + HEADER_BYTES)
+        found, _ = open_kafka_log(path, clean=False, is_sole_copy=False)
+        assert (found.end_offset, found.has_cut_damage) == (place, is_told)
