@@ -210,11 +210,12 @@ ensure_spark_connector() {
     fetch_jars "Spark's connector" "$here/pom.xml" "$here/spark.sha256" "$HERMES_SPARK_CONNECTOR_JARS"
 }
 
-# Programs of Java that use Kafka, for the soak: Streams counts words, Connect brings a file, Flink writes.
+# Programs of Java that use Kafka, for the soak: Streams counts words, Connect brings a file, Flink writes, Spring moves.
 ensure_java_applications() {
     ensure_jars HERMES_STREAMS_JARS "Kafka Streams" streams kafka-streams
     ensure_jars HERMES_CONNECT_JARS "Kafka Connect" connect connect-runtime
     ensure_jars HERMES_FLINK_JARS Flink flink flink-runtime
+    ensure_jars HERMES_SPRING_JARS Spring spring spring-kafka
 }
 
 # Spark's tests on S3: Spark's file system for it, and a server.

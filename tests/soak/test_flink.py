@@ -1,17 +1,15 @@
-"""Flink writes numbers exactly once; its job and the broker are killed."""
+"""Flink writes numbers exactly once; its job and its brokers are killed."""
 
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
-from hermes_testkit import BrokerProcess
 from java_application import JavaApplication, kill_some
 from kafka_4 import JAVA_SOURCES, java_command
-from server_process import free_port
+from killed_brokers import KilledBrokers
 from soak import report, seed, times
 
 pytestmark = pytest.mark.soak
@@ -24,7 +22,7 @@ class Job(JavaApplication):
     """A cluster of Flink's with one job, in one process.
 
     Args:
-        servers: where the broker is.
+        servers: where the brokers are.
         count: how many numbers it writes.
         directory: for its checkpoints and its class.
     """
@@ -57,33 +55,22 @@ class Job(JavaApplication):
         )
 
 
-def test_numbers_are_written_exactly_once(
-    start_broker: Callable[..., BrokerProcess], tmp_path: Path
-) -> None:
+def test_numbers_are_written_exactly_once(brokers: KilledBrokers, tmp_path: Path) -> None:
     number, rounds = seed(), times(20)
-    random = Random(number)
-    port = free_port()
-    listen = f"tcp:{port}:interface=127.0.0.1"
-    topics = {TOPIC: {"format": "kafka", "partitions": PARTITIONS}}
-    broker = start_broker(kafka_listen=listen, topics=topics)
+    random = Random(f"{number} {brokers.copies}")
+    brokers.create_topic(TOPIC, PARTITIONS)
     count = 3 * A_SECOND * rounds
-    job = Job(f"127.0.0.1:{port}", count, tmp_path)
+    job = Job(brokers.servers, count, tmp_path)
     killed = Counter[str]()
-
-    def again() -> str:
-        broker.kill()
-        broker.start()
-        return "broker"
-
     try:
         job.start()
         for _ in range(rounds):
             job.read_some(random.randrange(1, 2 * A_SECOND))
-            killed[kill_some(random, job, again)] += 1
+            killed[kill_some(random, job, brokers)] += 1
         job.read_until(lambda: len(job.messages) >= count, may_end=True)
         job.read_until(lambda: job.has_ended, may_end=True)
         written = sorted(int.from_bytes(value or b"", "big") for _, value in job.messages)
         assert written == list(range(count))
     finally:
         job.close()
-    report("Flink, exactly once", seed=number, numbers=count, **killed)
+    report("Flink, exactly once", seed=number, of=brokers.copies, numbers=count, **killed)

@@ -1,17 +1,16 @@
-"""Kafka Connect brings the lines of a file exactly once; its worker and the broker are killed."""
+"""Kafka Connect brings the lines of a file exactly once; its worker and its brokers are killed."""
 
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 from random import Random
 
 import pytest
-from hermes_testkit import BrokerProcess
 from java_application import JavaApplication, kill_some
 from kafka_4 import java_command
+from killed_brokers import KilledBrokers
 from server_process import free_port
 from soak import report, seed, times
 
@@ -27,11 +26,7 @@ WORKER = {
     "plugin.discovery": "only_scan",
     "scheduled.rebalance.max.delay.ms": 0,
     "session.timeout.ms": 6000,
-    **{
-        f"{kept}.storage.{name}": value.format(kept)
-        for kept in ("config", "offset", "status")
-        for name, value in (("topic", "connect-{}"), ("replication.factor", "1"))
-    },
+    **{f"{kept}.storage.topic": f"connect-{kept}" for kept in ("config", "offset", "status")},
 }
 
 
@@ -39,15 +34,22 @@ class Worker(JavaApplication):
     """A worker of Connect, with a connector for one file.
 
     Args:
-        servers: where the broker is.
+        brokers: what it connects to.
         directory: for the file and the worker's settings.
     """
 
-    def __init__(self, servers: str, directory: Path) -> None:
-        super().__init__(servers, TOPIC, 1, directory / "worker.log")
+    def __init__(self, brokers: KilledBrokers, directory: Path) -> None:
+        super().__init__(brokers.servers, TOPIC, 1, directory / "worker.log")
         self._rest = free_port()
         self._settings = directory / "worker.properties"
-        own = {"bootstrap.servers": servers, "listeners": f"http://127.0.0.1:{self._rest}"}
+        own = {
+            "bootstrap.servers": brokers.servers,
+            "listeners": f"http://127.0.0.1:{self._rest}",
+            **{
+                f"{kept}.storage.replication.factor": brokers.copies
+                for kept in ("config", "offset", "status")
+            },
+        }
         lines = [f"{name}={value}\n" for name, value in {**WORKER, **own}.items()]
         self._settings.write_text("".join(lines))
         self.file = directory / "lines.txt"
@@ -78,22 +80,11 @@ class Worker(JavaApplication):
             connection.close()
 
 
-def test_a_file_is_brought_exactly_once(
-    start_broker: Callable[..., BrokerProcess], tmp_path: Path
-) -> None:
+def test_a_file_is_brought_exactly_once(brokers: KilledBrokers, tmp_path: Path) -> None:
     number, rounds = seed(), times(20)
-    random = Random(number)
-    port = free_port()
-    listen = f"tcp:{port}:interface=127.0.0.1"
-    topics = {TOPIC: {"format": "kafka"}}
-    broker = start_broker(kafka_listen=listen, group_initial_rebalance_delay="0s", topics=topics)
-    worker = Worker(f"127.0.0.1:{port}", tmp_path)
-
-    def again() -> str:
-        broker.kill()
-        broker.start()
-        return "broker"
-
+    random = Random(f"{number} {brokers.copies}")
+    brokers.create_topic(TOPIC, 1)
+    worker = Worker(brokers, tmp_path)
     written, killed = 0, Counter[str]()
     try:
         worker.start()
@@ -103,10 +94,10 @@ def test_a_file_is_brought_exactly_once(
                 file.writelines(f"{line}\n" for line in range(written, written + 500))
             written += 500
             worker.read_some(random.randrange(1, 400))
-            killed[kill_some(random, worker, again)] += 1
+            killed[kill_some(random, worker, brokers)] += 1
         worker.read_until(lambda: len(worker.messages) >= written)
         worker.end(kill=False)
         assert [value for _, value in worker.messages] == [b"%d" % line for line in range(written)]
     finally:
         worker.close()
-    report("Connect, exactly once", seed=number, lines=written, **killed)
+    report("Connect, exactly once", seed=number, of=brokers.copies, lines=written, **killed)

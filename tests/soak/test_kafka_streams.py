@@ -5,19 +5,16 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from coordination_servers import ServerProcess
 from hermes_testkit import BrokerProcess
 from java_application import JavaApplication, kill_some
 from kafka_4 import java_command
-from replicated_cluster import ReplicatedCluster
-from server_process import DEADLINE_SECONDS, free_port
+from killed_brokers import KilledBrokers, OneBroker
+from server_process import DEADLINE_SECONDS
 from soak import report, seed, times
 
 pytestmark = pytest.mark.soak
@@ -73,11 +70,9 @@ class WordCount(JavaApplication):
         self.read_until(lambda: expected <= self.latest())
 
 
-def create_topics(servers: str, copies: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    topics = [NewTopic(each, PARTITIONS, copies) for each in (LINES, COUNTS)]
-    for made in admin.create_topics(topics).values():
-        made.result(DEADLINE_SECONDS)
+def create_topics(brokers: KilledBrokers) -> None:
+    for each in (LINES, COUNTS):
+        brokers.create_topic(each, PARTITIONS)
 
 
 def produce(servers: str, words: list[str]) -> None:
@@ -115,11 +110,9 @@ def test_word_counts(start_broker: Callable[..., BrokerProcess], tmp_path: Path)
     """Counts reach what was produced through kills; a lost store is restored from its changelog."""
     number, rounds = seed(), times(30)
     random = Random(number)
-    port = free_port()
-    servers = f"127.0.0.1:{port}"
-    listen = f"tcp:{port}:interface=127.0.0.1"
-    broker = start_broker(kafka_listen=listen, group_initial_rebalance_delay="0s")
-    create_topics(servers)
+    broker = OneBroker(start_broker)
+    servers = broker.servers
+    create_topics(broker)
     expected: Counter[str] = Counter()
     application = WordCount(servers, tmp_path / "state")
     application.start()
@@ -130,8 +123,7 @@ def test_word_counts(start_broker: Callable[..., BrokerProcess], tmp_path: Path)
             produce(servers, words)
             expected.update(words)
             if turn % 3 == 1:
-                broker.kill()
-                broker.start()
+                broker.befall(random)
             if turn % 3 == 2:
                 application.end(kill=True)
                 if random.random() < 0.5:
@@ -156,66 +148,14 @@ def test_word_counts(start_broker: Callable[..., BrokerProcess], tmp_path: Path)
     report("Kafka Streams", seed=number, rounds=rounds, words=expected.total(), again=over)
 
 
-class _One:
-    """A broker without coordination."""
-
-    def __init__(self, start_broker: Callable[..., BrokerProcess]) -> None:
-        port = free_port()
-        self.servers = f"127.0.0.1:{port}"
-        listen = f"tcp:{port}:interface=127.0.0.1"
-        self._broker = start_broker(kafka_listen=listen, group_initial_rebalance_delay="0s")
-
-    def befall(self, random: Random) -> str:
-        self._broker.kill()
-        self._broker.start()
-        return "broker"
-
-
-class _Three:
-    """Brokers with three copies of everything, Streams' own topics among them."""
-
-    def __init__(self, directory: Path, coordination: str) -> None:
-        self._cluster = ReplicatedCluster(
-            directory,
-            coordination,
-            replica_lag_time="2s",
-            default_replication_factor=3,
-            group_initial_rebalance_delay="0s",
-        )
-        self.servers = self._cluster.bootstrap
-        self.close = self._cluster.close
-
-    def befall(self, random: Random) -> str:
-        numbers = list(self._cluster.brokers)
-        killed = random.choice((numbers, [random.choice(numbers)], [random.choice(numbers)]))
-        for each in killed:
-            self._cluster.kill(each)
-        self._cluster.start_together(killed)
-        for topic in (LINES, COUNTS):
-            self._cluster.wait_until_in_sync(topic, PARTITIONS)
-        return "brokers" if killed is numbers else "one of the brokers"
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_word_counts_exactly_once(
-    start_broker: Callable[..., BrokerProcess],
-    coordination_server: Callable[[str], ServerProcess],
-    tmp_path: Path,
-    count: int,
-) -> None:
+def test_word_counts_exactly_once(brokers: KilledBrokers, tmp_path: Path) -> None:
     """Each count of each word is committed once, in order, whoever is killed meanwhile."""
     number, rounds = seed(), times(50)
-    random = Random(f"{number} {count}")
-    with ExitStack() as stack:
-        brokers: _One | _Three = _One(start_broker)
-        if count == 3:
-            tree = f"{coordination_server('embedded').address}/streams"
-            brokers = _Three(tmp_path / "cluster", tree)
-            stack.callback(brokers.close)
-        create_topics(brokers.servers, copies=count)
-        application = WordCount(brokers.servers, tmp_path / "state", "exactly_once_v2")
+    random = Random(f"{number} {brokers.copies}")
+    create_topics(brokers)
+    application = WordCount(brokers.servers, tmp_path / "state", "exactly_once_v2")
+    try:
         application.start()
-        stack.callback(application.close)
         expected, killed = Counter[str](), Counter[str]()
         for _ in range(rounds):
             words = [random.choice(WORDS) for _ in range(400)]
@@ -224,9 +164,12 @@ def test_word_counts_exactly_once(
             application.read_some(random.randrange(1, 300))
             assert application.latest() <= expected, "counted twice"
             application.loses_state = random.random() < 0.3
-            killed[kill_some(random, application, lambda: brokers.befall(random))] += 1
+            killed[kill_some(random, application, brokers)] += 1
         application.wait_for(expected)
         application.end(kill=False)
         for word, counts in application.counts().items():
             assert counts == list(range(1, expected[word] + 1)), word
-    report("Streams, exactly once", seed=number, of=count, words=expected.total(), **killed)
+    finally:
+        application.close()
+    of = brokers.copies
+    report("Streams, exactly once", seed=number, of=of, words=expected.total(), **killed)

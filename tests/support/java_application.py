@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 from confluent_kafka import Consumer, TopicPartition
+from killed_brokers import KilledBrokers
 from server_process import DEADLINE_SECONDS
 
 __all__ = ["JavaApplication", "kill_some"]
@@ -82,17 +83,17 @@ class JavaApplication(ABC):
             self.end(kill=True)
 
 
-def kill_some(random: Random, application: JavaApplication, befall: Callable[[], str]) -> str:
+def kill_some(random: Random, application: JavaApplication, brokers: KilledBrokers) -> str:
     """Kill an application, its brokers or both in the middle of their work, and start them again.
 
-    `befall`: does it to brokers, and says to which. Returns who was killed.
+    Returns who was killed.
     """
     kills, killed = random.choice(((True, False), (False, True), (True, True))), []
     if kills[0]:
         application.end(kill=True)
         killed.append("application")
     if kills[1]:
-        killed.append(befall())
+        killed.append(brokers.befall(random))
     if kills[0]:
         application.start()
     return " and ".join(killed)
