@@ -8,6 +8,7 @@ from kafka_loads import PARTITIONS, TOPIC
 from lost_power import MODES
 from replicated_cluster import Cut, ReplicatedCluster
 from replicated_disks import FailingBroker, empty_disk, fill_disk
+from replicated_log import flip_bit, has_damage
 
 __all__ = ["FAULTS", "Fault", "UnderLoad"]
 
@@ -158,6 +159,33 @@ def fill(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
         empty_disk(cluster.brokers[number])
 
 
+def flip_bits(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
+    """A copy loses bits of what was committed, while its broker runs or not, and is mended."""
+    load.wait_until_in_sync()
+    partition, number = random.randrange(PARTITIONS), random.choice(sorted(cluster.brokers))
+    broker, is_down = cluster.brokers[number], random.random() < 0.5
+    if is_down:
+        cluster.kill(number)
+    for _ in range(random.randint(1, 3)):
+        flip_bit(broker.log_dir, TOPIC, partition, random)
+    if is_down:
+        cluster.start(number)
+    elif load.leader(partition) == number:
+        # Who copies all of it finds what is damaged.
+        follower = random.choice(sorted(cluster.brokers.keys() - {number}))
+        cluster.kill(follower)
+        cluster.wipe(follower)
+        cluster.start(follower)
+    load.go_on(random.randrange(1, 200))
+    load.wait_until_in_sync()
+    if not is_down and has_damage(broker.log_dir, TOPIC, partition):
+        cluster.kill(number)
+        cluster.start(number)  # it reads all that it has, a minute after that
+    cluster.wait_until(
+        lambda: not has_damage(broker.log_dir, TOPIC, partition), "a copy stays damaged"
+    )
+
+
 #: By name, each with how often it happens in a usual run.
 FAULTS: Mapping[str, tuple[Fault, int]] = {
     "kill leader": (kill_leader, 20),
@@ -170,4 +198,5 @@ FAULTS: Mapping[str, tuple[Fault, int]] = {
     "lose power": (lose_power, 2),
     "fail disk": (fail_disk, 1),
     "full disk": (fill, 1),
+    "flip bits": (flip_bits, 2),
 }

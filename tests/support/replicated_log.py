@@ -10,14 +10,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from hermes.offline.batch_inspection import BadBytes, BatchFile
 from hermes.offline.inspection import Limits
 
-__all__ = ["Findings", "StoredBatch", "Watcher", "differences", "judge", "stored_batches"]
+__all__ = [
+    "Findings",
+    "StoredBatch",
+    "Watcher",
+    "differences",
+    "flip_bit",
+    "has_damage",
+    "judge",
+    "stored_batches",
+]
+
+#: Where in a batch its offset and its leader's epoch lie, which its CRC doesn't cover.
+_UNCOVERED = {*range(8), *range(12, 16)}
 
 #: Of a partition: offsets and values, in the log's order.
 Read = Mapping[int, Sequence[tuple[int, bytes]]]
@@ -47,6 +60,7 @@ class Watcher:
                 "group.id": "watcher",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",  # what was seen can't be out of range
+                "check.crcs": True,  # what a disk has changed isn't what was sent
                 "reconnect.backoff.max.ms": 500,
                 # Else it asks where epochs end, and librdkafka waits for itself for ever then: the
                 # main thread for what `assign` holds, which waits for the main thread.
@@ -77,7 +91,7 @@ class Watcher:
                 self._consumer.assign(self._places)
             for message in self._consumer.consume(500, 0.1):
                 if (error := message.error()) is not None:
-                    if not error.retriable():
+                    if not (error.retriable() or error.code() == KafkaError._BAD_MSG):
                         self.errors.append(str(error))
                     continue
                 place = message.partition(), message.offset()
@@ -174,6 +188,38 @@ def stored_batches(log_dir: Path, topic: str, number: int) -> list[StoredBatch]:
                     )
                 )
     return found
+
+
+def flip_bit(log_dir: Path, topic: str, number: int, random: Random) -> None:
+    """Change a bit of what a copy has on its disk, of something in the first half of it."""
+    found: list[tuple[Path, int, int]] = []
+    for path in sorted((log_dir / f"{topic}-{number}").glob("*.log")):
+        with BatchFile(path, Limits()) as segment:
+            for each in segment.walk():
+                if not isinstance(each, BadBytes):
+                    found.append((path, each.position, each.header.size_bytes))
+    path, position, size = random.choice(found[: len(found) // 2])
+    at = random.choice([each for each in range(size) if each not in _UNCOVERED])
+    with open(path, "r+b") as file:
+        file.seek(position + at)
+        (value,) = file.read(1)
+        file.seek(position + at)
+        file.write(bytes([value ^ (1 << random.randrange(8))]))
+
+
+def has_damage(log_dir: Path, topic: str, number: int) -> bool:
+    """Whether anything but the end of a copy, of a broker that may run, can't be read."""
+    paths = sorted((log_dir / f"{topic}-{number}").glob("*.log"))
+    try:
+        for path in paths:
+            with BatchFile(path, Limits()) as segment:
+                for each in segment.walk():
+                    is_bad = isinstance(each, BadBytes)
+                    if is_bad and (each.next_offset is not None or path != paths[-1]):
+                        return True
+    except OSError:
+        return True  # it is being made anew
+    return not paths
 
 
 def differences(
