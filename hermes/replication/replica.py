@@ -377,7 +377,9 @@ class Replica:
 
     def _follow(self, state: PartitionState, life: int) -> None:
         known = self.following
-        if state.leader in (NOBODY, self.broker_id):
+        # Who has left because it stops would be taken in again by a fetch, and waited for then.
+        has_left = self._is_stopping and self.broker_id not in state.isr
+        if has_left or state.leader in (NOBODY, self.broker_id):
             self.following = None
         elif known is None or (known.leader, known.epoch) != (state.leader, state.epoch):
             self.following = Following(

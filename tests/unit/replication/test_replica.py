@@ -395,6 +395,8 @@ def test_a_leader_that_stops_hands_over_and_then_leaves(count: int) -> None:
         played.carry_out(each)
     assert len(changes) == (count > 2)
     assert played.replica.may_stop
+    played.due()
+    assert (played.replica.following is None) == (count > 2), "who has left isn't taken in again"
 
 
 @pytest.mark.parametrize("comes_up", [True, False])
