@@ -59,7 +59,7 @@ class Restart(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """Fetch again later: the leader refuses."""
+    """Fetch again later, once it has `rested`: the leader refuses."""
 
     refusal: Refused
 
@@ -68,6 +68,7 @@ class _Doing(Enum):
     IDLE = auto()
     FETCHING = auto()
     WRITING = auto()
+    RESTING = auto()
 
 
 class Following:
@@ -121,7 +122,7 @@ class Following:
         if not self.is_awaited(token):
             return None
         if isinstance(answer, Refused):
-            self._doing = _Doing.IDLE
+            self._doing = _Doing.RESTING
             return Rest(answer)
         if isinstance(answer, Records):
             self._doing = _Doing.WRITING
@@ -150,6 +151,11 @@ class Following:
         if is_forced and shared < max(ends.start, ends.earliest):
             return Restart(answer.start)
         return Cut(min(max(shared, ends.start), ends.end), is_forced)
+
+    def rested(self) -> None:
+        """The leader may be asked again."""
+        if self._doing is _Doing.RESTING:
+            self._doing = _Doing.IDLE
 
     def written(self) -> None:
         """What came is in the log, or couldn't be appended."""

@@ -515,6 +515,7 @@ class ReplicaBroker:
             self._in_thread(self._was_cut, self._cut, command)
         elif isinstance(command, Rest):
             self._rest()
+            known.rested()
             self._look()
             self.turn()
 

@@ -107,7 +107,11 @@ class CopyFollower:
                 self.cut(command)
         elif isinstance(command, Rest):
             self._around.look()
-            self._around.call_later(_REST_SECONDS, copy.turn)
+            self._around.call_later(_REST_SECONDS, self._rested, known)
+
+    def _rested(self, known: Following) -> None:
+        known.rested()
+        self._copy.turn()
 
     def broken_off(self, token: int) -> None:
         """A fetch will not be answered."""

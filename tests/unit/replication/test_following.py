@@ -78,11 +78,15 @@ def test_an_answer_counts_once_and_only_for_the_fetch_under_way(answer: Answer) 
     assert take(follower, answer) is None, "on a connection that was lost"
 
 
-def test_a_refused_fetch_is_made_again() -> None:
+def test_a_refused_fetch_is_made_again_after_a_rest() -> None:
     follower = begun()
     refused = Refused(Code.FENCED_LEADER_EPOCH)
     assert take(follower, refused) == Rest(refused)
+    assert follower.fetch(ENDS, 5, 18) is None, "whatever else happens"
+    follower.rested()
     assert follower.fetch(ENDS, 5, 18) is not None
+    follower.rested()
+    assert follower.fetch(ENDS, 5, 18) is None, "one is under way"
 
 
 @pytest.mark.parametrize(
