@@ -10,7 +10,7 @@ topics are (noted_changes.py), so that one watch tells of both.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from hermes.coordination.nodes import Node, TreeSession
@@ -226,6 +226,19 @@ class ReplicaTree:
 
     # -- brokers --------------------------------------------------------------------------------
 
+    def copies_of(self, broker_id: int) -> list[tuple[str, int]]:
+        """The partitions that a broker has copies of, or is to get, as of now: that is certain.
+
+        Raises InvalidNodeError: a node can't be understood, which may name it, too.
+        """
+        self._session.sync(KAFKA_REPLICAS)
+        return [
+            (topic, number)
+            for topic, node in self.read(self.topics(), _raised).items()
+            for number, state in enumerate(node.partitions)
+            if state is not None and broker_id in state.replicas
+        ]
+
     def directory(self, broker_id: int) -> UUID | None:
         """The data directory that a broker has said is its; None for none yet, and that is certain.
 
@@ -242,7 +255,7 @@ class ReplicaTree:
             raise InvalidNodeError(f"{path}: expected a UUID, got {quoted(found.value)}") from None
 
     def keep_directory(self, broker_id: int, directory: UUID) -> None:
-        """Say which data directory is a broker's: once no other copy of its is in sync."""
+        """Say which data directory is a broker's: once it says which of its copies it lacks."""
         path, value = directory_path(broker_id), str(directory).encode()
 
         def decide(found: Node | None) -> Sequence[Operation]:
@@ -251,6 +264,10 @@ class ReplicaTree:
             return () if found.value == value else (("set_data", path, value, found.version),)
 
         self._changes.carry_out(path, decide)
+
+
+def _raised(fault: InvalidNodeError) -> NoReturn:
+    raise fault
 
 
 def _parsed(path: str, found: Node) -> TopicReplicas:

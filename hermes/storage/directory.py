@@ -222,6 +222,9 @@ class DataDirectory:
         log_format = log_format or FORMATS[self._settings_for(topic).format]
         if log_format.has_topic_ids:
             topic_id = topic_id or uuid4()
+        if is_sole_copy and self.watermarks.get(topic, partition) is not None:
+            # Of an earlier topic's: the next start would look for other copies of this one.
+            self.watermarks.forget([(topic, partition)], even_lacking=True)
         log = self._made(topic, partition, log_format, topic_id)
         log.is_sole_copy = is_sole_copy
         if self._make_partition(log):
@@ -333,7 +336,14 @@ class DataDirectory:
 
     def _all_found(self, partitions: Sequence[TopicPartition]) -> list[Log]:
         wanted = {topic: FORMATS[self._settings_for(topic).format] for topic, _ in partitions}
-        found = {each: self._found(*each, wanted[each[0]]) for each in partitions}
+        found = {
+            each: self._found(
+                # Only topics of Kafka's format have copies.
+                *each,
+                wanted[each[0]] if self.watermarks.get(*each) is None else KAFKA,
+            )
+            for each in partitions
+        }
         kafkas = {log.topic for log in found.values() if log is not None and log.format is KAFKA}
         for each, log in found.items():
             if log is not None and log.format is not KAFKA and log.topic in kafkas:
@@ -446,7 +456,7 @@ class DataDirectory:
                 report = log.open(clean=was_clean, now_ms=now_ms)
             except StorageError as error:
                 return str(error)
-            log.commit(self.watermarks.get(log.topic, log.partition) or 0)
+            log.commit(self.watermarks.committed(log.topic, log.partition) or 0)
             return report
 
         results = list(map(open_log, logs) if workers is None else workers.map(open_log, logs))
@@ -630,7 +640,7 @@ class DataDirectory:
         for log in doomed if keeps_damaged else ():
             log.state.directory.kept = {os.path.basename(each.path) for each in log.damage}
         deleted_bytes = self._delete(topic, partition, doomed, is_all=False)
-        self.watermarks.keep({}, [(topic, partition)])
+        self.watermarks.forget([(topic, partition)])
         return deleted_bytes
 
     def delete_left(self, topic: str) -> None:
@@ -659,7 +669,7 @@ class DataDirectory:
             if is_all and not failures:
                 remove_unused(self.path, topic, self.files)
             copies = [(topic, log.partition) for log in gone if not log.is_sole_copy]
-            self.watermarks.keep({}, copies)
+            self.watermarks.forget(copies)
             self.files.fsync_directory(self.path)
         except OSError as error:
             failures.append(storage_error(f"delete topic {topic}", error))

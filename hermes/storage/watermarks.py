@@ -1,7 +1,8 @@
 """High watermarks of the logs that have other copies: `.hermes_watermarks` in log_dir.
 
 Of a log that is named here not all that is on this disk is committed. A log that isn't is the only
-copy. What is kept may lag behind. The file is a line of JSON and one with its checksum.
+copy. What is kept may lag behind. `LACKING` stands where a copy that others count on isn't here: it
+must not count before it has told them so. The file is a line of JSON and one with its checksum.
 """
 
 import json
@@ -13,6 +14,9 @@ from typing import Final
 from hermes.storage.files import FileLayer
 from hermes.storage.layout import WATERMARKS_NAME, TopicPartition
 from hermes.storage.whole_files import read_whole, replace_whole, with_checksum, without_checksum
+
+#: Beyond the end of any log: an earlier version, too, takes it for one that has lost something.
+LACKING: Final = (1 << 63) - 1
 
 _MOST_BYTES: Final = 64 << 20
 
@@ -45,22 +49,35 @@ class Watermarks:
         return ""
 
     def get(self, topic: str, partition: int) -> int | None:
-        """What of a log was committed at least; None for one that is the only copy."""
+        """What of a log was committed at least, or LACKING; None for one that is the only copy."""
         return self._marks.get((topic, partition))
 
-    def keep(
-        self, marks: Mapping[TopicPartition, int], forgotten: Collection[TopicPartition] = ()
-    ) -> None:
+    def committed(self, topic: str, partition: int) -> int | None:
+        """What of a log was committed at least and is here; None for one that is the only copy."""
+        mark = self.get(topic, partition)
+        return 0 if mark == LACKING else mark
+
+    def keep(self, marks: Mapping[TopicPartition, int]) -> None:
         """Put on disk what is committed by now. Blocks. Raises StorageError: the disk refused."""
         with self._writing:
-            after = {**self._marks, **marks}
-            for each in forgotten:
-                after.pop(each, None)
-            if after == self._marks:
-                return
-            shown: dict[str, dict[int, int]] = {}
-            for (topic, number), mark in after.items():
-                shown.setdefault(topic, {})[number] = mark
-            line = json.dumps(shown, separators=(",", ":")).encode()
-            replace_whole(self._path, with_checksum(line), self._files)
-            self._marks = after
+            self._write({**self._marks, **marks})
+
+    def forget(self, logs: Collection[TopicPartition], *, even_lacking: bool = False) -> None:
+        """Have logs that are gone be named no more. Blocks. Raises StorageError, as `keep` does.
+
+        `even_lacking`: else a copy that is LACKING stays so: its log goes also to be made anew.
+        """
+        with self._writing:
+            kept = {each for each in logs if self._marks.get(each) == LACKING and not even_lacking}
+            gone = set(logs) - kept
+            self._write({each: mark for each, mark in self._marks.items() if each not in gone})
+
+    def _write(self, after: dict[TopicPartition, int]) -> None:
+        if after == self._marks:
+            return
+        shown: dict[str, dict[int, int]] = {}
+        for (topic, number), mark in after.items():
+            shown.setdefault(topic, {})[number] = mark
+        line = json.dumps(shown, separators=(",", ":")).encode()
+        replace_whole(self._path, with_checksum(line), self._files)
+        self._marks = after

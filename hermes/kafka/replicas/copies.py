@@ -106,8 +106,17 @@ class Copies:
         self.ask, self.ask_no_more, self.break_off = peers.ask, peers.ask_no_more, peers.break_off
         self.came, self.went = peers.came, peers.went
         self.delay_of_leader = peers.delay_of_leader
-        self._logs = CopyLogs(shared, tree, timers, lines, copies, self._deleted_here, self.look)
-        self.dismissed, self.remake = self._logs.dismissed, self._logs.remake
+        self._logs = logs = CopyLogs(
+            shared,
+            tree,
+            timers,
+            lines,
+            copies,
+            lambda: self._life is not None,
+            self._deleted_here,
+            self.look,
+        )
+        self.dismissed, self.remake, self.now_whole = logs.dismissed, logs.remake, logs.now_whole
 
     # -- what coordination says -------------------------------------------------------------------
 
@@ -226,7 +235,6 @@ class Copies:
         then(swept, lambda _: self._timers.once(_SWEEP_SECONDS, self._sweep))
         if self._life is None and self._state is not None:
             self.use(self._state)  # the broker may have its session by now
-        self._logs.keep_directory()
 
     # -- the end ----------------------------------------------------------------------------------
 

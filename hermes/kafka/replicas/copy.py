@@ -268,10 +268,13 @@ class Copy:
         return self.replica.state, self.replica.version
 
     def change_ended(self, state: PartitionState | None, version: int, *, is_done: bool) -> None:
+        was_lacking = self.replica.is_whole is False
         if state is None:
             self.replica.dismissed()
         else:
             self.replica.change_ended(state, version, is_done=is_done)
+        if was_lacking and self.replica.is_whole:
+            self._around.now_whole()
         self.turn()
 
     # -- ends and beginnings ----------------------------------------------------------------------

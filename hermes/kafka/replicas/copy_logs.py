@@ -1,8 +1,18 @@
 """Copies' logs on this broker's disk: made where coordination wants a copy, deleted where not.
 
-A log is made, or looked at, once it is known whether this data directory is the one that the broker
-had before: what others count on in another one is gone. It is deleted once coordination was asked
-for certain.
+A log is deleted once coordination was asked for certain. It is made, or looked at, once
+coordination knows this data directory for the broker's. What others count on in another one isn't
+here, and so:
+
+    Of each copy that coordination names the broker for, the directory that it knows for the
+    broker's has a whole log or the mark LACKING, on disk.
+
+Such a copy leaves the in-sync replicas before anything else, and leads nothing until it has. So a
+directory that isn't known yet gets its marks, for all copies that are named then, and only then
+becomes the broker's. A crash in between leaves it unknown: the next start marks all again. Whatever
+is named later, to the broker registered by then, was never kept in another directory. Each mark
+stays, through restarts and whatever is deleted here, until coordination has it that the copy
+starts over. So a restart doubts those only that nobody has been told of, not what it has since got.
 """
 
 from collections.abc import Callable, Collection
@@ -14,17 +24,19 @@ from twisted.python.failure import Failure
 
 from hermes.cluster.shared import Shared
 from hermes.coordination.replicas import ReplicaTree
-from hermes.errors import HermesError, StorageError
+from hermes.errors import CoordinationUnavailableError, HermesError, StorageError
 from hermes.kafka.replicas.surroundings import OwnCopy
 from hermes.kafka.replicas.timers import Timers
 from hermes.limited_log import LimitedLog
 from hermes.storage import Log
+from hermes.storage.watermarks import LACKING
 
 #: How soon what failed is tried again: a log that couldn't be made, coordination that was away.
 _RETRY_SECONDS: Final = 1.0
 
-#: How often watermarks are written down.
+#: How often watermarks are written down; and how soon, where copies lack nothing any more.
 _KEEP_SECONDS: Final = 5.0
+_KEEP_SOON_SECONDS: Final = 0.05
 
 
 class CopyLogs:
@@ -33,6 +45,7 @@ class CopyLogs:
     Args:
         tree: coordination's; raises CoordinationUnavailableError before it was reached.
         copies: those that the broker is to have.
+        is_registered: whether the broker is, in this process.
         on_deleted: called with a copy that is to be here no more, before its log is deleted.
         look: reads coordination again.
     """
@@ -44,6 +57,7 @@ class CopyLogs:
         timers: Timers,
         lines: LimitedLog,
         copies: Callable[[], Collection[OwnCopy]],
+        is_registered: Callable[[], bool],
         on_deleted: Callable[[OwnCopy], None],
         look: Callable[[], None],
     ) -> None:
@@ -53,12 +67,11 @@ class CopyLogs:
         self._timers = timers
         self._lines = lines
         self._copies = copies
+        self._is_registered = is_registered
         self._on_deleted = on_deleted
         self._look = look
         self._making: set[OwnCopy] = set()
-        # Whether the data directory is the one that coordination knows; None until that was asked.
-        self._is_same_directory: bool | None = None
-        self._is_asking = False
+        self._is_known = self._is_asking = False  # whether coordination knows the directory
         self._kept: dict[tuple[str, int], int] = {}
 
     # -- making -----------------------------------------------------------------------------------
@@ -72,7 +85,7 @@ class CopyLogs:
         self._making.discard(copy)
 
     def _make_all(self) -> None:
-        if self._is_same_directory is None:
+        if not self._is_known:
             self._ask_directory()
             return
         for copy in list(self._making):
@@ -104,20 +117,18 @@ class CopyLogs:
         if log.topic_id != copy.topic_id or not log.counts_messages:
             raise StorageError(f"{log.name} is of another topic; move its directory away")
         log.check_online()
-        mark = directory.watermarks.get(name, number)
-        state = copy.replica.state
-        if mark is not None:
-            log.commit(mark)
-            is_whole = mark <= log.end_offset
-        else:
-            # Up to now it was the only copy, or it is new. If others count on it, it has lost what
-            # said how much of it is committed.
-            is_alone = state is not None and state.isr == {self._broker_id}
-            is_whole = is_alone or not log.end_offset
-            mark = log.flushed_end if is_alone else log.earliest
+        mark, state = directory.watermarks.get(name, number), copy.replica.state
+        if mark is None and state is not None and state.isr == {self._broker_id}:
+            mark = log.flushed_end  # up to now it was the only copy
             log.replica.become_copy(mark)
+        elif mark in (None, LACKING):
+            # It is new. Or if others count on it, what said how much of it is committed is lost.
+            mark = LACKING if mark or log.end_offset else 0
+            log.replica.become_copy(log.earliest)
+        else:
+            log.commit(mark)
         self._making.discard(copy)
-        is_whole = is_whole and self._is_same_directory is True and not log.sources.is_damaged
+        is_whole = mark <= log.end_offset and not log.sources.is_damaged
         kept = self._shared.in_thread(directory.watermarks.keep, {(name, number): mark})
         kept.addCallback(lambda _: self._opened(copy, log, is_whole))
         kept.addErrback(self._not_kept, copy)
@@ -206,9 +217,13 @@ class CopyLogs:
             return
         self._is_asking = True
 
-        def asked(found: bool) -> None:
-            self._is_asking, self._is_same_directory = False, found
-            if not found:
+        def asked(is_other: bool | None) -> None:
+            self._is_asking = False
+            if is_other is None:
+                self._timers.once(_RETRY_SECONDS, self._make_all)
+                return
+            self._is_known = True
+            if is_other:
                 self._lines.error(
                     "directory",
                     "the data directory isn't the one that broker {broker_id} had before: its "
@@ -218,41 +233,56 @@ class CopyLogs:
             self._make_all()
 
         def failed(failure: Failure) -> None:
-            failure.trap(HermesError)  # type: ignore[no-untyped-call]
             self._is_asking = False
+            failure.trap(HermesError)  # type: ignore[no-untyped-call]
+            if not isinstance(failure.value, CoordinationUnavailableError):
+                self._lines.warn(
+                    "directory",
+                    "nothing is copied, since it isn't known what this data directory lacks: "
+                    "{error}",
+                    error=failure.value,
+                )
             self._timers.once(_RETRY_SECONDS, self._make_all)
 
-        self._shared.in_thread(self._is_known_directory).addCallbacks(asked, failed)
+        taking = self._shared.in_thread(self._take_directory, self._is_registered())
+        taking.addCallbacks(asked, failed)
 
-    def _is_known_directory(self) -> bool:
-        """In a thread."""
-        tree, own = self._tree(), self._shared.directory.own_id()
-        known = tree.directory(self._broker_id)
-        if known is None:
-            tree.keep_directory(self._broker_id, own)
-        return known in (None, own)
+    def _take_directory(self, is_registered: bool) -> bool | None:
+        """In a thread: have this be the broker's data directory; whether another one was.
 
-    def keep_directory(self) -> None:
-        """Once no copy is counted on that this directory lacks, it is the broker's."""
-        if self._is_same_directory is not False or self._making:
-            return
-        if all(copy.replica.is_whole for copy in self._copies()):
-            self._is_same_directory = True
-            self._shared.in_thread(self._say_directory).addErrback(self._not_said)
-
-    def _say_directory(self) -> None:
-        """In a thread."""
-        self._tree().keep_directory(self._broker_id, self._shared.directory.own_id())
-
-    def _not_said(self, failure: Failure) -> None:
-        failure.trap(HermesError)  # type: ignore[no-untyped-call]
-        self._is_same_directory = False
+        None: it was, and the broker isn't registered. An earlier process of its, with that
+        directory, might get further copies.
+        """
+        directory, tree = self._shared.directory, self._tree()
+        own, known = directory.own_id(), tree.directory(self._broker_id)
+        if known == own:
+            return False
+        if known is not None:
+            if not is_registered:
+                return None
+            lacking = dict.fromkeys(tree.copies_of(self._broker_id), LACKING)
+            directory.watermarks.keep(lacking)
+        tree.keep_directory(self._broker_id, own)
+        return known is not None
 
     # -- watermarks -------------------------------------------------------------------------------
 
     def keep_watermarks(self) -> None:
         """Write down what is committed, from now on and again."""
         self._timers.once(_KEEP_SECONDS, self._keep)
+
+    def now_whole(self) -> None:
+        """A copy lacks nothing any more that others count on: write that down."""
+        self._timers.once(_KEEP_SOON_SECONDS, self._keep_soon)
+
+    def _keep_soon(self) -> None:
+        kept = self.keep_now()
+        if kept is not None:
+            kept.addErrback(self._not_kept_now)
+
+    def _not_kept_now(self, failure: Failure) -> None:
+        """It is tried again by `_keep`."""
+        failure.trap(StorageError)  # type: ignore[no-untyped-call]
 
     def _keep(self) -> None:
         marks = self._marks()
@@ -271,10 +301,11 @@ class CopyLogs:
         kept.addBoth(done)
 
     def _marks(self) -> dict[tuple[str, int], int]:
+        """What is committed; what lacks something keeps the mark that says so."""
         return {
             (copy.topic, copy.number): copy.log.high_watermark
             for copy in self._copies()
-            if copy.partition is not None and not copy.is_gone
+            if copy.partition is not None and copy.replica.is_whole and not copy.is_gone
         }
 
     def keep_now(self) -> "Deferred[Any] | None":

@@ -149,6 +149,9 @@ class Surroundings(Protocol):
     def remake(self, copy: OwnCopy, log: Log) -> None:
         """Delete a copy's log, and make another."""
 
+    def now_whole(self) -> None:
+        """A copy lacks nothing any more that others count on."""
+
     def dismissed(self, copy: OwnCopy) -> None:
         """Coordination names this broker no more: delete the copy, once that is certain."""
 

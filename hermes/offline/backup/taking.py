@@ -250,7 +250,7 @@ class _Taking:
             for _ in range(_ATTEMPTS):
                 committed.load()
                 try:
-                    mark = committed.get(topic, partition)
+                    mark = committed.committed(topic, partition)
                     self._partition(topic, partition, flushed.get(partition), mark)
                     break
                 except ChangedError as error:

@@ -41,6 +41,28 @@ def test_a_copy_is_made_where_the_power_has_left_an_empty_directory(
             assert (log.topic_id, log.is_sole_copy) == (topic.id, False)
 
 
+def test_a_broker_with_an_empty_disk_trusts_what_it_has_since_got() -> None:
+    """It was the last one in sync when it was killed, soon after: nobody else could lead."""
+    settings = {"zookeeper_session_timeout": "2s", "replica_lag_time": "3s"}
+    with on_stage(default_replication_factor=3, **settings) as stage:
+        stage.create("clicks", 2)
+        lost = stage.brokers[2]
+        lost.machine.kill()
+        lost.disk.wipe()
+        lost.start()
+        stage.wait(0.7)
+        for number in (1, 3):
+            stage.brokers[number].machine.kill()
+        stage.wait(2.5)
+        copies = [lost.copies._copies["clicks", number] for number in (0, 1)]
+        assert [each.replica.state.isr for each in copies] == [{2}, {2}]
+        lost.machine.kill()
+        lost.start()
+        stage.wait(3)
+        copies = [lost.copies._copies["clicks", number] for number in (0, 1)]
+        assert [each.replica.role for each in copies] == [Role.LEADING] * 2
+
+
 def test_a_copy_that_is_named_again_before_it_is_deleted_goes_on() -> None:
     with on_stage(default_replication_factor=3) as stage:
         topic = stage.create("clicks", 1)

@@ -701,6 +701,21 @@ def test_what_was_never_flushed_is_no_log_once_its_settings_are_forgotten(log_di
     assert not (log_dir / "k-0").exists()
 
 
+def test_an_empty_directory_of_a_copy_is_none_of_another_format(log_dir: Path) -> None:
+    """The topic's settings weren't written, but there is a mark."""
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    directory.watermarks.keep({("k", 0): 0})
+    directory.close()
+    for number in (0, 1):
+        (log_dir / f"k-{number}").mkdir()
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    assert list(directory.logs) == [("k", 1)]
+    assert not (log_dir / "k-0").exists()
+    directory.close()
+
+
 @pytest.mark.parametrize("call", ["lstat", "open_read", "listdir"])
 def test_what_could_not_be_looked_at_is_opened_as_what_it_is_once_it_can_be(
     log_dir: Path, call: str

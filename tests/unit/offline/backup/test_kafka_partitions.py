@@ -9,6 +9,7 @@ from storage_logs import NOW_MS, settings
 
 from hermes.offline.backup import BackupSource, Repository, restore, take_backup, verify
 from hermes.storage import DataDirectory, Log
+from hermes.storage.watermarks import LACKING
 
 SMALL = settings(segment_bytes=3000, format="kafka")
 
@@ -113,4 +114,23 @@ def test_of_a_copy_what_is_committed_is_in_a_backup(tmp_path: Path) -> None:
     assert again.watermarks.get("k", 0) == 24
     assert again.own_id() != directory.own_id()
     again.close()
+    directory.close()
+
+
+def test_of_a_copy_that_is_lacking_nothing_is_in_a_backup(tmp_path: Path) -> None:
+    directory = opened(tmp_path / "data")
+    log = directory.create("k", 0)
+    log.is_sole_copy = False
+    fill(log, 20)
+    directory.watermarks.keep({("k", 0): LACKING})
+    taken = take_backup(
+        Repository(tmp_path / "backups", UnsyncedFiles()),
+        BackupSource(str(tmp_path / "data"), lambda topic: {}, SMALL),
+        now_ms=NOW_MS,
+        version="1",
+        pause=lambda: None,
+        files=UnsyncedFiles(),
+    )
+    assert taken.manifest.faults == []
+    assert taken.manifest.partitions[0].end == 0
     directory.close()
