@@ -18,9 +18,8 @@ In the order of a reading:
     kafka_cluster, kafka_reader, kafka_fetchers, kafka_target, kafka_link, kafka_origins
                     a source or a target that is reached by Kafka's protocol; record_stretches:
                     fetched batches as stretches, ready for another cluster
-    in_step, group_carrier
-                    partitions and settings of such topics as the source has them; their groups'
-                    offsets
+    in_step         partitions and settings of such topics as the source has them
+    group_carrier   offsets of groups, of topics of both formats
     figures, throttle
                     what is counted, and how fast it may go
     process         signals, the broker that runs it; status: published in the target's
