@@ -371,6 +371,15 @@ class Log:
             return flush(self.state)
 
     @property
+    def may_be_mistaken(self) -> bool:
+        """Whether only an empty directory says that it is of 0.7's format.
+
+        A loss of power leaves one of a log of Kafka's, too, before the first flush and with the
+        topic's settings not written. So who knows that the topic is Kafka's has it made anew.
+        """
+        return not (self.counts_messages or self.end_offset or self.is_offline)
+
+    @property
     def is_sole_copy(self) -> bool:
         """Whether nobody else has a copy, so that a flush commits."""
         return self.state.is_sole_copy

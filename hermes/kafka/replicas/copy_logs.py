@@ -109,8 +109,7 @@ class CopyLogs:
             topics = self._shared.topics
             log = topics.create_numbered(name, number, copy.topic_id, is_sole_copy=False)
         log.adopt_topic_id(copy.topic_id)
-        if not (log.counts_messages or log.end_offset or log.is_offline):
-            # A start has taken a directory that the power left empty for one of 0.7's format.
+        if log.may_be_mistaken:
             self._making.discard(copy)
             self.remake(copy, log)
             return
