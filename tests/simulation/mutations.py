@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from schedule import MUTATIONS, Mutation
 
+from hermes.coordination.replicas import ReplicaTree
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header
 from hermes.replication import following, moving, replica, state
 from hermes.replication.electing import Electing
@@ -31,7 +32,7 @@ from hermes.replication.replica import Replica
 _Patch = tuple[Any, str, Any]
 
 
-def _mutation(name: str, seeds: int, rule: str, *patches: _Patch) -> None:
+def _mutation(name: str, seeds: int, rule: str, *patches: _Patch, scene: str = "replicas") -> None:
     @contextmanager
     def broken() -> Iterator[None]:
         with ExitStack() as stack:
@@ -39,7 +40,7 @@ def _mutation(name: str, seeds: int, rule: str, *patches: _Patch) -> None:
                 stack.enter_context(patch.object(where, what, instead))
             yield
 
-    MUTATIONS[name] = Mutation(rule, "replicas", seeds, broken)
+    MUTATIONS[name] = Mutation(rule, scene, seeds, broken)
 
 
 # -- cuts, and what a fetch says ------------------------------------------------------------------
@@ -216,6 +217,14 @@ _mutation(
     40,
     "Who has another directory isn't in sync any more",
     (Replica, "opened", lambda self, *, is_whole: _opened(self, is_whole=True)),
+)
+# It takes an empty disk that is back before its session ends.
+_mutation(
+    "unmarked",
+    400,
+    "Another directory says first what it lacks, and is the broker's only then",
+    (ReplicaTree, "copies_of", lambda self, broker_id: []),
+    scene="copies",
 )
 
 
