@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,8 +31,8 @@ from transactional_history import Assigned, History, Message, Polled, Sent, Step
 
 __all__ = ["CLIENTS", "TransactedCluster", "TransactionalClients"]
 
-#: So long a client may tell nothing: librdkafka may wait for ever (its issues 5456 and 5511). It
-#: does no harm to kill one that was merely slow.
+#: So long a client may tell nothing once it has begun: librdkafka may wait for ever (its issues
+#: 5456 and 5511). It does no harm to kill one that was merely slow.
 _PATIENCE_SECONDS = 40.0
 
 #: How clients come to partitions: they assign themselves some, or are in a group of a protocol.
@@ -72,7 +73,7 @@ class _Client:
             stdout=subprocess.PIPE,
             encoding="utf-8",
         )
-        self.told_at = time.monotonic()
+        self.told_at = inf  # it is waited for: Java takes long to start on a loaded machine
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
