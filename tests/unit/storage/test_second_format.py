@@ -238,7 +238,7 @@ def test_nothing_is_kept_after_a_hole_that_a_failed_flush_has_left(tmp_path: Pat
         segment.seek(2 * SIZE)
         segment.write(bytes(SIZE))
     report = log.reopen(NOW_MS)
-    assert report == RecoveryReport(3, 4, 3, (), 2 * SIZE)
+    assert report == RecoveryReport(3, 4, 3, (), 2 * SIZE, has_cut_damage=True)
     assert (log.end_offset, log.high_watermark) == (4, 4)
     assert [append(log, count) for count in (5, 2)] == [4, 9]
     log.flush()
