@@ -1,6 +1,17 @@
 """Rules of transactions, each with what breaks it, and within how many seeds that is found.
 
 As in `mutations_today`, for the scene `transactions`.
+
+Some rules take what hardly ever comes about here; that they are broken is found by tests below
+`tests/unit`. That a marker of an older epoch or coordinator ends nothing, by
+`storage/test_transactions.py`: one would have to stay in the network until the next transaction has
+begun in its partition, and brokers ask again over the connection that it is in. That a batch is
+refused whose transaction has ended while its partition joined, by `kafka/test_transactions.py`, and
+that offsets are, by `groups/test_pending_offsets.py`: whom others have fenced, or whose time was
+up, is known by its epoch anyway, so it takes a producer of an older version that ends a transaction
+while it is still sending. That what was aborted replaces nothing in compaction, by
+`storage/test_transactions.py`: one schedule in ten compacts what was aborted, and mostly something
+later of the same key is committed before the end.
 """
 
 from collections.abc import Callable

@@ -188,7 +188,7 @@ def test_a_join_of_several_waits_for_no_end(
     assert codes == [Code.CONCURRENT_TRANSACTIONS, Code.NONE]
 
 
-def produce(bench: KafkaBench, producer: Producer) -> Callable[[], Code | None]:
+def produce(bench: KafkaBench, producer: Producer, version: int = 12) -> Callable[[], Code | None]:
     """Begin to produce in a transaction of `t`; says what came of it, None until something has."""
     batch = encode_batch(
         [Record(0, 1, None, b"x")],
@@ -196,17 +196,17 @@ def produce(bench: KafkaBench, producer: Producer) -> Callable[[], Code | None]:
         producer_epoch=producer.epoch,
         base_sequence=0,
     )
-    kinds = messages("Produce", 12, "request")
+    kinds = messages("Produce", version, "request")
     data = kinds.PartitionProduceData(index=0, records=transactional(batch))
     connection, transport = bench.connect_kafka()
     fields = {"transactional_id": "t", "acks": -1, "timeout": timedelta(seconds=30)}
     topics = (kinds.TopicProduceData(name="new", partition_data=(data,)),)
-    connection.dataReceived(encode_request("Produce", 12, **fields, topic_data=topics))
+    connection.dataReceived(encode_request("Produce", version, **fields, topic_data=topics))
 
     def code() -> Code | None:
         bench.turns(transport)
         for answer in answers(transport):
-            (topic,) = decode_answer("Produce", 12, answer).responses
+            (topic,) = decode_answer("Produce", version, answer).responses
             return Code(topic.partition_responses[0].error_code)
         return None
 
@@ -231,6 +231,29 @@ def test_a_producer_goes_on_before_the_marker_of_its_last_transaction_is_there(
     held.callback(None)
     assert code() is Code.NONE
     assert produce(bench, producer)() is Code.INVALID_PRODUCER_EPOCH
+
+
+def test_what_comes_after_the_end_of_an_older_producers_transaction_is_part_of_no_other(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its epoch stays the same: nobody would ever end what such a batch begins."""
+    coordinator, held = coordinator_of(bench), Deferred[None]()
+    producer, found_joined = initialize(bench), coordinator.joined
+    made(bench, coordinator.join("t", producer, [PLACE], 0))
+
+    async def joined(*asked: Any) -> Any:
+        found = await found_joined(*asked)
+        await held
+        return found
+
+    monkeypatch.setattr(coordinator, "joined", joined)
+    late = produce(bench, producer, 11)
+    assert late() is None
+    made(bench, coordinator.end("t", producer, 0, commits=False))
+    assert made(bench, coordinator.describe("t")).state is State.COMPLETE_ABORT
+    held.callback(None)
+    assert late() is Code.INVALID_TXN_STATE
+    assert not bench.cluster.topics.log(*PLACE).state.transactions.open
 
 
 def test_who_comes_to_lead_while_a_partition_joins_does_not_refuse_its_transaction(
