@@ -9,9 +9,7 @@ begun in its partition, and brokers ask again over the connection that it is in.
 refused whose transaction has ended while its partition joined, by `kafka/test_transactions.py`, and
 that offsets are, by `groups/test_pending_offsets.py`: whom others have fenced, or whose time was
 up, is known by its epoch anyway, so it takes a producer of an older version that ends a transaction
-while it is still sending. That what was aborted replaces nothing in compaction, by
-`storage/test_transactions.py`: one schedule in ten compacts what was aborted, and mostly something
-later of the same key is committed before the end.
+while it is still sending. In 200 schedules the first never came about, and the others three times.
 """
 
 from collections.abc import Callable
@@ -29,7 +27,9 @@ from hermes.kafka.transactions.ending import Ending
 from hermes.kafka.transactions.state_log import StateLog
 from hermes.kafka.transactions.transactions import Transactions
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.transaction_markers import CommittedOnly
 from hermes.storage import transactions
+from hermes.storage.compaction import _Compaction
 from hermes.storage.log_state import LogState
 from hermes.storage.log_transactions import LogTransactions
 from hermes.transactions import deciding
@@ -200,6 +200,11 @@ _TRANSACTIONS: dict[str, tuple[str, int, Callable[[], AbstractContextManager[Non
         "what nobody ends is aborted once its time is up",
         20,
         having(deciding, "is_late", gives(False)),
+    ),
+    "aborted_replaces": (
+        "what was aborted replaces nothing in compaction",
+        80,
+        having(_Compaction, "_committed", lambda _: lambda self, segment: CommittedOnly(())),
     ),
     "all_in": (
         "a batch is appended once its partition is part of its producer's transaction",
