@@ -253,7 +253,7 @@ class ClusterPart:
     def _is_mistaken(self, name: str) -> bool:
         """Whether what is here of a topic of Kafka's was taken for one of 0.7."""
         logs = self._registry.partitions(name) if self._registry.exists(name) else []
-        return bool(logs) and all(log.may_be_mistaken for log in logs)
+        return bool(logs) and all(log.replica.may_be_mistaken for log in logs)
 
     async def _grow(self, name: str, numbers: Sequence[int]) -> None:
         """Have as many partitions of a topic of 0.7's format as have Kafka's numbers."""

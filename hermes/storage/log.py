@@ -209,19 +209,6 @@ class Log:
         return len(self.state.view.segments)
 
     @property
-    def unflushed_bytes(self) -> int:
-        return self.state.tail.unflushed_bytes
-
-    @property
-    def unflushed_messages(self) -> int:
-        return self.state.tail.messages
-
-    @property
-    def first_unflushed_ms(self) -> int | None:
-        """When the oldest append that isn't on disk yet was made; None when all is."""
-        return self.state.tail.first_ms
-
-    @property
     def last_append_ms(self) -> int | None:
         """When something was last appended, in ms since 1970; None for not since it was made."""
         return self.state.last_append_ms
@@ -250,14 +237,6 @@ class Log:
     @is_suspect.setter
     def is_suspect(self, is_suspect: bool) -> None:
         self.state.is_suspect = is_suspect
-
-    @property
-    def has_cut_damage(self) -> bool:
-        """Whether what was cut off when it was opened are damage and something valid after it.
-
-        Mostly what was never flushed; or a disk has lost what was. Other copies know.
-        """
-        return self.state.has_cut_damage
 
     @property
     def strange_files(self) -> tuple[str, ...]:
@@ -369,15 +348,6 @@ class Log:
         """
         with self.state.flush_lock:
             return flush(self.state)
-
-    @property
-    def may_be_mistaken(self) -> bool:
-        """Whether only an empty directory says that it is of 0.7's format.
-
-        A loss of power leaves one of a log of Kafka's, too, before the first flush and with the
-        topic's settings not written. So who knows that the topic is Kafka's has it made anew.
-        """
-        return not (self.counts_messages or self.end_offset or self.is_offline)
 
     @property
     def is_sole_copy(self) -> bool:
@@ -615,7 +585,7 @@ class Log:
         """
         state = self.state
         with state.flush_lock, suppress(OSError):
-            if not self.is_offline and self.unflushed_bytes == 0:
+            if not self.is_offline and state.tail.unflushed_bytes == 0:
                 for each in state.sidecars:
                     each.close(state.tail.end)
                     with suppress(StorageError):

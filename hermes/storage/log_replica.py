@@ -49,6 +49,24 @@ class LogReplica:
         self._reader = LogReader(state.files, state.descriptors, state.format)
         self._first_base = (-1, -1)
 
+    @property
+    def has_cut_damage(self) -> bool:
+        """Whether what was cut off when it was opened are damage and something valid after it.
+
+        Mostly what was never flushed; or a disk has lost what was. Other copies know.
+        """
+        return self._state.has_cut_damage
+
+    @property
+    def may_be_mistaken(self) -> bool:
+        """Whether only an empty directory says that the log is of 0.7's format.
+
+        A loss of power leaves one of a log of Kafka's, too, before the first flush and with the
+        topic's settings not written. So who knows that the topic is Kafka's has it made anew.
+        """
+        state = self._state
+        return not (state.format.counts_messages or state.tail.end or state.offline_reason)
+
     def become_copy(self, high_watermark: int) -> None:
         """There are other copies from now on, and so much is committed. Reactor's thread.
 

@@ -52,7 +52,8 @@ class LogState:
         offline_reason: why it takes no appends, in words for an operator; None when it does.
         is_closed: whether it was closed, or deleted with its topic: it never comes back.
         is_sole_copy: whether nobody else has a copy, so that what is flushed is committed.
-        openings, last_append_ms, index_failures, is_suspect, has_cut_damage: as `Log` has them.
+        openings, last_append_ms, index_failures, is_suspect: as `Log` has them.
+        has_cut_damage: as its `replica` has it.
     """
 
     def __init__(

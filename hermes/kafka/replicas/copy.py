@@ -89,7 +89,7 @@ class Copy:
         partition.leadership = self.leadership
         self._opening = self._log.openings
         self.replica.opened(is_whole=is_whole)
-        if self._log.has_cut_damage:
+        if self._log.replica.has_cut_damage:
             self._around.lines.warn(
                 "doubted",
                 "of {copy} what was damaged after the stop, and came after that, is cut off: if it "

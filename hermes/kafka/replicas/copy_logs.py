@@ -109,7 +109,7 @@ class CopyLogs:
             topics = self._shared.topics
             log = topics.create_numbered(name, number, copy.topic_id, is_sole_copy=False)
         log.adopt_topic_id(copy.topic_id)
-        if log.may_be_mistaken:
+        if log.replica.may_be_mistaken:
             self._making.discard(copy)
             self.remake(copy, log)
             return

@@ -164,7 +164,9 @@ def test_every_family_is_in_the_document_and_no_other(broker: RunningBroker) -> 
 FAMILIES = {**BROKER_FAMILIES, **REGISTRY_FAMILIES}
 
 # Metrics of other processes and ports, which have tests of their own.
-OF_OTHERS = ("| `hermes_mirror_", "| `hermes_audit_", "| `hermes_kafka_", "| `hermes_replica")
+OF_OTHERS = tuple(
+    f"| `hermes_{each}" for each in ("audit_", "kafka_", "mirror_", "replica", "transactions")
+)
 
 
 def _row(family: Family) -> str:

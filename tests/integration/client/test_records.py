@@ -1,6 +1,7 @@
 """Hermes' own clients on topics of Kafka's format."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -42,7 +43,7 @@ def consumer(broker: RunningBroker) -> Iterator[SimpleConsumer]:
 
 @pytest.fixture
 def topic(consumer: SimpleConsumer, request: pytest.FixtureRequest) -> str:
-    name = request.node.name.partition("[")[0][:60] + str(abs(hash(request.node.name)) % 1000)
+    name = re.sub(r"\W+", "-", request.node.name)
     consumer.create_topic(name, {"format": "kafka"})
     return name
 

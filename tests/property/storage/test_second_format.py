@@ -320,7 +320,7 @@ class BatchLogMachine(RuleBasedStateMachine):
         kept = [each for each in self.batches if each[1] > first]
         if not self.is_damaged:
             assert log.size_bytes == sum(len(data) for _, _, data in kept)
-            assert log.unflushed_bytes == sum(
+            assert log.state.tail.unflushed_bytes == sum(
                 len(data) for base, _, data in kept if base >= self.flushed
             )
         offset, content = log.earliest, []

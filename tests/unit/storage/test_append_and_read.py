@@ -19,7 +19,8 @@ def log(tmp_path: Path) -> Log:
 
 def test_a_new_log_is_empty_and_has_a_segment(log: Log, tmp_path: Path) -> None:
     assert (log.earliest, log.high_watermark, log.end_offset) == (0, 0, 0)
-    assert (log.unflushed_bytes, log.unflushed_messages, log.first_unflushed_ms) == (0, 0, None)
+    tail = log.state.tail
+    assert (tail.unflushed_bytes, tail.messages, tail.first_ms) == (0, 0, None)
     assert not log.is_offline
     assert kafka_files(tmp_path / "clicks-0") == {"00000000000000000000.kafka": b""}
 
@@ -32,15 +33,16 @@ def test_what_was_appended_is_visible_only_after_a_flush(log: Log) -> None:
 
     assert log.end_offset == len(first + second)
     assert log.high_watermark == 0
-    assert log.unflushed_bytes == len(first + second)
-    assert log.unflushed_messages == 2
-    assert log.first_unflushed_ms == NOW_MS
+    assert log.state.tail.unflushed_bytes == len(first + second)
+    assert log.state.tail.messages == 2
+    assert log.state.tail.first_ms == NOW_MS
     assert log.read(0, 1000).length == 0
     with pytest.raises(OffsetOutOfRangeError):
         log.read(1, 1000)
 
     assert log.flush() == len(first + second) == log.high_watermark
-    assert (log.unflushed_bytes, log.unflushed_messages, log.first_unflushed_ms) == (0, 0, None)
+    tail = log.state.tail
+    assert (tail.unflushed_bytes, tail.messages, tail.first_ms) == (0, 0, None)
     assert read_all(log) == first + second
 
 
@@ -50,16 +52,16 @@ def test_appends_during_a_flush_wait_for_the_next_one(tmp_path: Path) -> None:
             if name == "fdatasync" and log.end_offset == len(message("one")):
                 append(log, message("two"), now_ms=NOW_MS + 7)
                 append(log, message("three"), now_ms=NOW_MS + 8)
-                assert log.first_unflushed_ms == NOW_MS
-                assert log.unflushed_messages == 3
+                assert log.state.tail.first_ms == NOW_MS
+                assert log.state.tail.messages == 3
             return arguments
 
     log = open_log(tmp_path / "clicks-0", SlowFiles())
     append(log, message("one"))
 
     assert log.flush() == len(message("one"))
-    assert log.first_unflushed_ms == NOW_MS + 7
-    assert log.unflushed_messages == 2
+    assert log.state.tail.first_ms == NOW_MS + 7
+    assert log.state.tail.messages == 2
     assert read_all(log) == message("one")
     log.flush()
     assert read_all(log) == message("one") + message("two") + message("three")

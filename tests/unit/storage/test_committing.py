@@ -48,7 +48,7 @@ def test_a_commit_goes_neither_back_nor_beyond_what_is_on_disk(log: Log) -> None
     assert log.commit(1 << 40) == 10 * SIZE
     log.flush()
     assert (log.high_watermark, log.flushed_end) == (10 * SIZE, 11 * SIZE)
-    assert log.unflushed_bytes == 0
+    assert log.state.tail.unflushed_bytes == 0
 
 
 def test_what_is_not_committed_is_neither_deleted_nor_compacted(log: Log) -> None:

@@ -41,7 +41,7 @@ def test_a_full_disk_refuses_the_append_and_later_ones_go_on(tmp_path: Path, err
 
     assert not log.is_offline
     assert log.end_offset == end
-    assert log.unflushed_messages == 0
+    assert log.state.tail.messages == 0
     assert read_all(log) == message("first")
     assert append(log, message("later")) == end
     log.flush()
@@ -187,7 +187,7 @@ def test_a_failed_fsync_is_never_tried_again_as_if_nothing_had_happened(tmp_path
             log.flush()
     assert files.calls.count("fdatasync") == synced
     assert log.high_watermark == len(message("first"))
-    assert log.unflushed_messages == 2
+    assert log.state.tail.messages == 2
 
 
 def test_reopening_writes_the_tail_again_before_it_syncs(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_reopening_a_healthy_log_changes_nothing(tmp_path: Path) -> None:
     done = len(files.calls)
     assert log.reopen(NOW_MS).dropped_bytes == 0
     assert files.calls[done:] == []
-    assert log.unflushed_messages == 1
+    assert log.state.tail.messages == 1
 
 
 def test_one_bad_log_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -356,8 +356,8 @@ def test_a_flush_without_a_descriptor_is_tried_again(tmp_path: Path, number: int
         with pytest.raises(StorageError, match="Too many open files") as caught:
             log.flush()
         assert not isinstance(caught.value, LogOfflineError)
-    assert (log.is_offline, log.high_watermark, log.unflushed_messages) == (False, 0, 3)
-    assert log.first_unflushed_ms == NOW_MS
+    assert (log.is_offline, log.high_watermark, log.state.tail.messages) == (False, 0, 3)
+    assert log.state.tail.first_ms == NOW_MS
     append(log, message("later"), now_ms=NOW_MS + 3)
     files.fail_at = None
     done = len(files.calls)
@@ -386,10 +386,10 @@ def test_an_append_during_a_flush_of_nothing_that_fails_still_has_a_time(tmp_pat
     files.fail_at = files.counted
     with pytest.raises(StorageError, match="Too many open files"):
         log.flush()
-    assert log.first_unflushed_ms == NOW_MS + 5
+    assert log.state.tail.first_ms == NOW_MS + 5
     files.fail_at = None
     log.flush()
-    assert log.first_unflushed_ms is None
+    assert log.state.tail.first_ms is None
 
 
 def test_a_read_without_a_descriptor_is_an_error_of_ours(tmp_path: Path) -> None:

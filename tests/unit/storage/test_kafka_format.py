@@ -61,7 +61,7 @@ def test_a_log_is_written_and_read(tmp_path: Path) -> None:
     assert append_values(log, b"a", b"b", b"c") == 0
     assert append_values(log, b"d") == 3
     assert append_batch(log, sent([b"e", b"f"], RecordCodec.ZSTD) + sent([b"g"])) == 4
-    assert (log.end_offset, log.high_watermark, log.unflushed_messages) == (7, 0, 7)
+    assert (log.end_offset, log.high_watermark, log.state.tail.messages) == (7, 0, 7)
     assert log.flush() == 7
     assert [each.value for each in read_records(log)] == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
     assert [header.base_offset for header, _ in read_batches(log, 2)] == [0, 3, 4, 6]

@@ -134,4 +134,4 @@ def test_damage_before_what_is_valid_is_told_from_a_torn_end(tmp_path: Path) -> 
         (path / f"{0:020}.appends").unlink()
         flip(path / f"{0:020}.log", place * size + HEADER_BYTES)
         found, _ = open_kafka_log(path, clean=False, is_sole_copy=False)
-        assert (found.end_offset, found.has_cut_damage) == (place, is_told)
+        assert (found.end_offset, found.replica.has_cut_damage) == (place, is_told)

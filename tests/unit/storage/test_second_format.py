@@ -67,11 +67,11 @@ def names(path: Path, suffix: str = "") -> list[str]:
 def test_offsets_count_messages_and_segments_are_named_by_them(tmp_path: Path) -> None:
     log, _ = open_batches(tmp_path / "b-0")
     assert [append(log, count) for count in (3, 1, 5, 2, 4)] == [0, 3, 4, 9, 11]
-    assert (log.end_offset, log.high_watermark, log.unflushed_messages) == (15, 0, 15)
-    assert (log.unflushed_bytes, log.size_bytes) == (5 * SIZE, 5 * SIZE)
+    assert (log.end_offset, log.high_watermark, log.state.tail.messages) == (15, 0, 15)
+    assert (log.state.tail.unflushed_bytes, log.size_bytes) == (5 * SIZE, 5 * SIZE)
     assert names(tmp_path / "b-0", "ed") == ["9.unflushed"]
     assert log.flush() == 15
-    assert (log.unflushed_bytes, log.size_bytes) == (0, 5 * SIZE)
+    assert (log.state.tail.unflushed_bytes, log.size_bytes) == (0, 5 * SIZE)
     beside = [".appends", ".index", ".log", ".timeindex"]
     assert names(tmp_path / "b-0") == sorted(
         [
@@ -214,7 +214,7 @@ def test_a_failed_flush_ends_in_a_reopening_that_keeps_what_is_valid(tmp_path: P
     report = log.reopen(NOW_MS)
     assert (report.start, report.valid_end, report.messages) == (3, 9, 6)
     assert report.dropped_bytes == SIZE
-    assert (log.end_offset, log.high_watermark, log.unflushed_bytes) == (9, 9, 0)
+    assert (log.end_offset, log.high_watermark, log.state.tail.unflushed_bytes) == (9, 9, 0)
     assert append(log, 4) == 9
     log.flush()
     assert bases(log) == [0, 3, 4, 9]
