@@ -409,7 +409,8 @@ class Replica:
         if self.is_whole is False:
             return self._forfeit(state, life)
         others, is_doubted = state.isr - {self.broker_id}, now < self._doubted_until
-        if (self._is_damaged or is_doubted) and any(each in self.lives for each in others):
+        is_to_be_given_up = (self._is_damaged and not self.is_given_up) or is_doubted
+        if is_to_be_given_up and any(each in self.lives for each in others):
             if self.leading is None:
                 return self._forfeit(state, life)
             self.hand_over(now)

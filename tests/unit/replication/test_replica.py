@@ -213,6 +213,9 @@ def test_a_follower_whose_log_is_damaged_is_given_up_once_nobody_counts_on_it() 
     assert not played.replica.is_given_up
     assert played.carry_out(played.only(Change)).epoch == 9
     assert (change.what, played.replica.is_given_up) == ("forfeit", True)
+    # Each epoch that it began now would cut short what others fetch, itself before all.
+    played.replica.damaged()
+    assert played.only(Fetch).fetch.epoch == 9
     # Another log takes its place.
     played.replica.lost()
     assert not played.replica.is_given_up
