@@ -140,6 +140,7 @@ class Replica:
         following: while another leads.
         version: of the node that was read last.
         is_whole: whether the log has all that it ever said it had; None until that was found out.
+        is_damaged: whether something that was committed can't be read from it.
         is_given_up: whether nobody counts on a damaged log any more: it is to be mended.
     """
 
@@ -172,7 +173,7 @@ class Replica:
         self._is_dismissed = False
         self._wants_out = self._is_stopping = False
         self._has_ended = False
-        self._is_damaged = self.is_given_up = False
+        self.is_damaged = self.is_given_up = False
         self._doubted_until = -inf
 
     # -- what happens -----------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class Replica:
 
     def lost(self, *, is_whole: bool = True) -> None:
         """The log is out of service: what wasn't flushed may be gone from it when it comes back."""
-        self._is_in_service = self._is_damaged = self.is_given_up = False
+        self._is_in_service = self.is_damaged = self.is_given_up = False
         self._wants_out = True
         if not is_whole:
             self.is_whole = False
@@ -200,7 +201,7 @@ class Replica:
 
         If others have it, and are there, they lead, and the copy is given up. Else it goes on.
         """
-        self._is_damaged = True
+        self.is_damaged = True
 
     def doubted(self, now: float) -> None:
         """What a stop without warning has left may lack the last of what was acknowledged.
@@ -212,7 +213,7 @@ class Replica:
 
     def mended(self) -> None:
         """It can be read again, or it can't and is wanted as it is."""
-        self._is_damaged = self.is_given_up = False
+        self.is_damaged = self.is_given_up = False
 
     def answered(
         self, token: int, answer: Answer, ends: LogEnds, epochs: LogEpochs
@@ -260,7 +261,7 @@ class Replica:
         what, self._changing = self._changing, None
         is_news = version > self.version
         if what == "forfeit" and is_done:
-            self.is_whole, self.is_given_up = True, self._is_damaged
+            self.is_whole, self.is_given_up = True, self.is_damaged
             self._doubted_until = -inf
         self.learned(state, version, self.lives)
         self._are_lives_older |= is_news
@@ -328,7 +329,9 @@ class Replica:
                 if self.leading is not None and change.isr:
                     self.leading.proposed(change.isr)
                 commands.append(change)
-        if self.role is Role.FOLLOWING and self.following is not None:
+        # In the epoch that begins with what is forfeited nobody may count what is to be mended.
+        is_forfeiting = self._changing == "forfeit"
+        if self.role is Role.FOLLOWING and self.following is not None and not is_forfeiting:
             fetch = self.following.fetch(facts.ends, facts.last_epoch, facts.high_watermark)
             if fetch is not None:
                 commands.append(Fetch(self.following.leader, fetch))
@@ -409,7 +412,7 @@ class Replica:
         if self.is_whole is False:
             return self._forfeit(state, life)
         others, is_doubted = state.isr - {self.broker_id}, now < self._doubted_until
-        is_to_be_given_up = (self._is_damaged and not self.is_given_up) or is_doubted
+        is_to_be_given_up = (self.is_damaged and not self.is_given_up) or is_doubted
         if is_to_be_given_up and any(each in self.lives for each in others):
             if self.leading is None:
                 return self._forfeit(state, life)

@@ -32,6 +32,7 @@ from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy import Copy
 from hermes.kafka.transactions import coordinator
 from hermes.listening import OpenPort
+from hermes.partition import damage_check
 from hermes.plugins import discovery
 from hermes.storage import producer_states
 
@@ -296,6 +297,7 @@ def simulate_brokers(
         OtherBroker: {"_reach": reaching(lambda port: brokers[port - _KAFKA_PORT])},
         # Each look reads the files of all that is installed; nothing is installed meanwhile.
         discovery: {"entry_points": _entry_points},
+        damage_check: {"FIRST_ROUND_SECONDS": 1.0, "ROUND_SECONDS": 2.0},
         producer_states: {"CAPTURE_EVERY_BYTES": 700},
         coordinator: {"_PARTITIONS": 2},  # of the state of transactions
     }

@@ -2,7 +2,8 @@
 
 All of `today` goes on in it: groups, idempotent producers, compaction, retention, deletions and
 topics that come back. Each partition stands on three brokers, any of which may lead by now; in some
-schedules an operator moves them, to more or fewer brokers, as fast as throttles let it.
+schedules an operator moves them, to more or fewer brokers, as fast as throttles let it. In others
+disks lose bits (`rot.py`).
 """
 
 from random import Random
@@ -14,6 +15,7 @@ from brokers import SimulatedBroker
 from clients import KEPT, found_topic, run
 from invariants_today import Partition
 from requests import Client, LostError, RefusedError, read_whole
+from rot import Rot
 from schedule import SCENES
 from today import Today
 from world import World
@@ -35,6 +37,12 @@ _KINDS = (
 #: How often all is looked at, beside when something changes, in µs.
 _CHECK_US = 100_000
 
+#: Of the schedules without an operator those whose disks lose bits.
+_ROTTEN = 0.5
+
+#: How fast logs are checked for that, in bytes a second.
+_DAMAGE_CHECK_RATE = 1 << 20
+
 
 class Copies(Today):
     kinds = _KINDS
@@ -47,8 +55,17 @@ class Copies(Today):
     )
 
     def __init__(self, world: World) -> None:
+        self._operator_chance = world.child("operator")
+        self._has_operator = self._operator_chance.random() < 0.5
+        chance = world.child("rot")
+        # Who moves a partition to one broker alone can't know what its disk has lost.
+        is_rotten = not self._has_operator and chance.random() < _ROTTEN
+        if is_rotten:
+            self.settings = {**self.settings, "damage_check_rate": _DAMAGE_CHECK_RATE}
         super().__init__(world)
-        self._states: dict[Partition, PartitionState] = {}
+        self.rot = Rot(self, chance) if is_rotten else None
+        self.states: dict[Partition, PartitionState] = {}
+        self.directories: dict[Partition, str] = {}
         self._lacking: set[int] = set()
         self._values: dict[str, bytes] = {}
         self.books.on_shown = self._check_in_sync
@@ -57,18 +74,39 @@ class Copies(Today):
 
     def begin(self) -> None:
         super().begin()
-        chance = self.world.child("operator")
-        if chance.random() < 0.5:
-            operator = Operator(self._client("operator"), chance)
+        if self._has_operator:
+            operator = Operator(self._client("operator"), self._operator_chance)
             self.world.at(3_000_000, run, operator.client, operator.work)
+
+    def _begin_troubles(self) -> None:
+        """Once a topic has its copies: where brokers never see each other, there never is one."""
+        if not any(len(state.isr) == len(self.brokers) for state in self.states.values()):
+            self.world.at(_CHECK_US, self._begin_troubles)
+            return
+        super()._begin_troubles()
+        if self.rot is not None:
+            self.rot.plan()
+
+    def calm(self) -> None:
+        super().calm()
+        if self.rot is not None:
+            self.rot.is_over = True
 
     # -- disks that are lost ----------------------------------------------------------------------
 
     def may_wipe(self, broker: SimulatedBroker) -> bool:
         """Whether somebody in sync has everything without that disk."""
-        kept = {each for each in self.brokers if each != broker.id and not self._is_lacking(each)}
-        is_elsewhere = all(state.isr & kept for state in self._states.values())
+        is_elsewhere = all(self.sound_copies(each, but=broker.id) for each in self.states)
         return is_elsewhere and broker.id not in self._sole_copies()
+
+    def sound_copies(self, partition: Partition, but: int) -> set[int]:
+        """The others in sync whose disks have all of a partition that was ever shown."""
+        isr = self.states[partition].isr - {but}
+        kept = {each for each in isr if not self._is_lacking(each)}
+        if self.rot is None:
+            return kept
+        end, directory = self.books.shown.get(partition, 0), self.directories[partition]
+        return {each for each in kept if self.rot.intact_end(self.brokers[each], directory) >= end}
 
     def _sole_copies(self) -> set[int]:
         """The brokers with partitions of one copy: topics made while nobody else was there."""
@@ -92,7 +130,7 @@ class Copies(Today):
         if number not in self._lacking:
             return False
         copies = [
-            self._copy(number, each) for each, state in self._states.items() if number in state.isr
+            self._copy(number, each) for each, state in self.states.items() if number in state.isr
         ]
         if all(copy is not None and copy.replica.is_whole for copy in copies):
             self._lacking.discard(number)
@@ -114,10 +152,13 @@ class Copies(Today):
         node = parse_replicas(name, value)
         for number, state in enumerate(node.partitions):
             partition = Partition(node.id, number)
-            before = self._states.get(partition)
+            before = self.states.get(partition)
             if state is None or state == before:
                 continue
-            self._states[partition] = state
+            self.states[partition] = state
+            self.directories[partition] = f"{name}-{number}"
+            if self.rot is not None:
+                self.rot.look(partition)
             self._check_in_sync(partition)
             if before is not None and state.epoch < before.epoch:
                 self.world.breaks(f"{name}-{number}: the epoch falls, {before} to {state}")
@@ -128,16 +169,18 @@ class Copies(Today):
 
     def _check_all(self) -> None:
         self.world.at(_CHECK_US, self._check_all)
-        for partition in self._states:
+        for partition in self.states:
             self._check_in_sync(partition)
+            if self.rot is not None:
+                self.rot.look(partition)
 
     def _check_in_sync(self, partition: Partition) -> None:
         """Each in-sync replica has on its disk what was ever shown, unless it knows it hasn't.
 
         And nothing any more of what was said to be deleted.
         """
-        end, state = self.books.shown.get(partition, 0), self._states.get(partition)
-        if not end or state is None or self._is_gone(partition):
+        end, state = self.books.shown.get(partition, 0), self.states.get(partition)
+        if not end or state is None or self.is_gone(partition):
             return
         start = self.books.start_of(partition)
         for number in state.isr:
@@ -155,7 +198,7 @@ class Copies(Today):
                     f"before {start} was said to be deleted: {state}"
                 )
 
-    def _is_gone(self, partition: Partition) -> bool:
+    def is_gone(self, partition: Partition) -> bool:
         """Whether the topic is deleted, or is to be."""
         books = self.books.topics.get(partition.topic_id)
         return books is None or books.is_doomed

@@ -10,7 +10,8 @@ from kafka_raw import parts
 from requests import is_end_known
 
 from hermes.kafka.connection import FrameReceiver
-from hermes.protocol.record_batches import next_in
+from hermes.protocol.kafka_errors import Code
+from hermes.protocol.record_batches import is_intact, next_in
 from hermes.protocol.records import Record, iterate_records
 from hermes.protocol.transaction_markers import CommittedOnly
 from hermes.server.clients import Client
@@ -85,6 +86,8 @@ async def fetch_committed(
     )
     position, covered, records = 0, begin, list[Record]()
     while (header := next_in(data, position)) is not None:
+        if not is_intact(data[position : position + header.size_bytes]):
+            return CommittedFetch(Code.CORRUPT_MESSAGE, begin, -1, -1, -1, begin, [], False)
         if committed.takes(header, data, position):
             records += iterate_records(data, header, position)
         position, covered = position + header.size_bytes, header.next_offset

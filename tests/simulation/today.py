@@ -120,7 +120,10 @@ class Today:
         groups = (ClassicMember, "classic"), (ConsumerMember, "consumers")
         for kind, group in self._chance.sample(groups, self._chance.choice((0, 1, 1, 2))):
             self._begin_group(kind, group)
-        self.world.at(2_500_000, self.troubles.start)
+        self.world.at(2_500_000, self._begin_troubles)
+
+    def _begin_troubles(self) -> None:
+        self.troubles.start()
 
     def _begin_group(self, kind: type[Member], group: str) -> None:
         ledger = Ledger(self.world, group)

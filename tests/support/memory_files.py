@@ -304,6 +304,24 @@ class MemoryFiles(FileLayer):
 
         return end
 
+    # -- what disks do by themselves ------------------------------------------------------------
+
+    def durable(self, path: str) -> bytes:
+        """What of a file is on the disk."""
+        return bytes(self._regular(path).durable)
+
+    def rot(self, path: str, position: int, mask: int) -> None:
+        """Turn bits of a byte that is on the disk, whoever reads it from now on."""
+        node = self._regular(path)
+
+        def turned(data: bytes) -> bytes:
+            if position >= len(data):
+                return data
+            return data[:position] + bytes([data[position] ^ mask]) + data[position + 1 :]
+
+        node.durable, node.since = turned(node.durable), [turned(each) for each in node.since]
+        node.data[position] ^= mask
+
     # -- a loss of power ------------------------------------------------------------------------
 
     def after_power_loss(self, chance: Random | None = None) -> "MemoryFiles":

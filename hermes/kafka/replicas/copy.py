@@ -169,6 +169,8 @@ class Copy:
         self._watch(log)
         if log.damage:
             self._mend(log)
+        elif replica.is_damaged and not self._mending.is_under_way:
+            replica.mended()  # its segments are gone, or a disk reads them again
         ends = self.ends()
         facts = LogFacts(ends, log.replica.epoch_before(ends.end), log.high_watermark)
         commands = replica.due(facts, self._around.now())

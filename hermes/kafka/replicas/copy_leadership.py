@@ -16,7 +16,7 @@ from hermes.protocol.kafka_errors import Code
 from hermes.protocol.record_batches import HEADER_BYTES
 from hermes.replication.awaiting import Awaiting
 from hermes.replication.leading import Leading
-from hermes.replication.messages import Answer, Records, Refused, ReplicaFetch, StartsLater
+from hermes.replication.messages import Answer, Refused, ReplicaFetch, StartsLater
 from hermes.storage import Log, LogSlice, ToldSources
 
 #: How many spans of mirrors' sources one answer tells: a follower gets to where they end.
@@ -249,12 +249,12 @@ class CopyLeadership:
         most = min(size_bytes // HEADER_BYTES, _MOST_SPANS) + 1
         return sources.told(fetch.offset, most, with_positions=wants)
 
-    def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
+    def is_told(self, fetch: ReplicaFetch) -> bool:
         leading, log = self._copy.replica.leading, self._copy.log
         if leading is None:
             return False
-        told = fetch.high_watermark if records is None else records.high_watermark
-        return told >= leading.high_watermark and fetch.earliest >= log.earliest
+        is_committed = fetch.high_watermark >= leading.high_watermark
+        return is_committed and fetch.earliest >= log.earliest
 
 
 def _look(log: Log, offset: int, max_bytes: int) -> None:

@@ -79,8 +79,8 @@ class LedCopy(Protocol):
     def sources(self, fetch: ReplicaFetch, size_bytes: int) -> ToldSources | None:
         """What is told of mirrors' sources with so many bytes."""
 
-    def is_told(self, fetch: ReplicaFetch, records: Records | None) -> bool:
-        """Whether a follower knows what is said beside batches; `records` is what it was told."""
+    def is_told(self, fetch: ReplicaFetch) -> bool:
+        """Whether a follower knows what is said beside batches."""
 
 
 class FollowerSession:
@@ -95,7 +95,6 @@ class FollowerSession:
         self.waiting: dict[Place, tuple[LedCopy, ReplicaFetch]] = {}
         self.ready: dict[Place, None] = {}
         self.judged: dict[Place, Answer] = {}
-        self.told: dict[Place, Records] = {}
         self.held: _Held | None = None
         self.held_until = 0.0
         self.timer: Any = None  # looks whether it was held long enough; may outlive what it is for
@@ -193,7 +192,7 @@ class Serving:
 
     def _take(self, session: FollowerSession, request: FollowerRequest) -> None:
         for place in request.forgotten:
-            for some in (session.waiting, session.ready, session.judged, session.told):
+            for some in (session.waiting, session.ready, session.judged):
                 some.pop(place, None)
         for wanted in request.wanted:
             self._take_one(session, wanted)
@@ -273,7 +272,7 @@ class Serving:
             session.timer = self._clock.callLater(left, self._look_for_late, session)
             return
         for place, (copy, fetch) in session.waiting.items():
-            if not copy.is_told(fetch, session.told.get(place)):
+            if not copy.is_told(fetch):
                 session.ready[place] = None
         self._end_wait(session)
 
@@ -320,8 +319,6 @@ class Serving:
                 answer, data = Refused(code_of(error)), b""
             del session.waiting[place]
             self._warm.discard(place)
-            if isinstance(answer, Records):
-                session.told[place] = answer
             length = data.length if isinstance(data, LogSlice) else len(data)
             left -= length
             sources = copy.sources(fetch, length) if isinstance(answer, Records) else None

@@ -206,10 +206,14 @@ def test_a_follower_whose_log_is_damaged_is_given_up_once_nobody_counts_on_it() 
     played.due()
     played.replica.damaged()
     change = played.only(Change)
+    # Somebody else tells of the epoch first: in that it hasn't all of what it had.
+    played.learn(forfeited(FOLLOWED, 1))
+    assert played.due() == []
+    played.state = FOLLOWED
     assert not played.replica.is_given_up
     # Nobody knows whether it was done: once more.
     played.replica.change_ended(forfeited(FOLLOWED, 1), 9, is_done=False)
-    played.state = forfeited(FOLLOWED, 1)
+    played.state, played.version = forfeited(FOLLOWED, 1), 9
     assert not played.replica.is_given_up
     assert played.carry_out(played.only(Change)).epoch == 9
     assert (change.what, played.replica.is_given_up) == ("forfeit", True)
