@@ -40,6 +40,7 @@ class LoadedLog:
         report: what recovery did; None when the stop was clean and nothing was read.
         strange: names of files in the directory that belong to no segment.
         has_new_names: whether the directory must still be synced (a first segment was created).
+        has_damage: whether a segment's last batch says that it ends where it can't.
     """
 
     segments: tuple[Segment, ...]
@@ -47,6 +48,7 @@ class LoadedLog:
     report: RecoveryReport | None
     strange: tuple[str, ...]
     has_new_names: bool = False
+    has_damage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def load(
     strange = (*others, *(os.path.basename(part.segment.path) for part in found.leftovers))
     if not found.settled:
         return _begin(directory, files, log_format, parts, strange)
-    _check_joints(found.settled, log_format)
+    has_damage = _check_joints(found.settled, log_format, recovery)
     check_segments(directory, [part.base_offset for part in found.settled], known)
     settled = len(found.settled) - 1
     if not clean and not log_format.is_dense:
@@ -139,10 +141,11 @@ def load(
     bare = [part for part in (found.settled if clean else complete) if _is_bare(part, names)]
     if clean and len(tail) == 1:
         recovery.mend_indexes((), bare)
-        return LoadedLog((*before, tail[0].segment), tail[0].end, None, strange)
+        segments, end = (*before, tail[0].segment), tail[0].end
+        return LoadedLog(segments, end, None, strange, has_damage=has_damage)
     recovery.mend_indexes(complete, bare)
     kept, report = recovery.after_stop(tail)
-    return LoadedLog((*before, *kept), report.valid_end, report, strange)
+    return LoadedLog((*before, *kept), report.valid_end, report, strange, has_damage=has_damage)
 
 
 def _begin(
@@ -193,13 +196,23 @@ def _is_bare(part: LoadingSegment, names: Sequence[str]) -> bool:
     return any(os.path.basename(path) not in names for path in kafkas)
 
 
-def _check_joints(parts: Sequence[LoadingSegment], log_format: LogFormat) -> None:
-    """Check that segments follow each other; compaction may leave gaps between Kafka's."""
+def _check_joints(
+    parts: Sequence[LoadingSegment], log_format: LogFormat, recovery: TailRecovery
+) -> bool:
+    """Check that segments follow each other; compaction may leave gaps between Kafka's.
+
+    A segment whose last batch is damaged ends where the next one begins; whether there is one.
+    """
+    has_damage = False
     for part, following in pairwise(parts):
-        if part.end > following.base_offset or (
+        if part.end <= following.base_offset and not (
             log_format.is_dense and part.end < following.base_offset
         ):
+            continue
+        if log_format.is_dense or recovery.is_intact(part):
             raise CorruptLogError(
                 f"{part.segment.path} ends at offset {part.end}, but the next segment starts at "
                 f"{following.base_offset}: a file is missing, cut or from another log"
             )
+        part.end, has_damage = following.base_offset, True
+    return has_damage

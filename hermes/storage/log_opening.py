@@ -94,7 +94,7 @@ class LogOpening:
             )
 
         found = loaded(clean)
-        if clean and found.end < known.end:
+        if clean and known.segments and found.end != known.end:
             # Whatever has happened to it, it is not what the marker was written for.
             found = loaded(False)
         return found

@@ -184,7 +184,7 @@ class LogState:
     def install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
-        self.is_suspect |= loaded.report is not None and bool(loaded.report.bad_ranges)
+        self.is_suspect |= loaded.has_damage or bool(loaded.report and loaded.report.bad_ranges)
         self.has_cut_damage = loaded.report is not None and loaded.report.has_cut_damage
         ends = FlushedEnd(loaded.end), HighWatermark(0), LastStableOffset(0)
         self.show(LogView.of(loaded.segments, *ends, earliest))

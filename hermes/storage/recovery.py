@@ -110,6 +110,13 @@ class TailRecovery:
         """
         return self._recover(parts, None, None)
 
+    def is_intact(self, part: LoadingSegment) -> bool:
+        """Whether all of a segment is what was written: reads it."""
+        with self._opened(part.segment) as opened:
+            limit = self._settings.max_message_bytes
+            found = part.segment.format.scan(opened, part.base_offset, part.size_bytes, limit)
+        return found.valid_bytes == part.size_bytes and not found.bad_ranges
+
     def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
         """Count the segments before the tail that need not be scanned, where names say nothing.
 

@@ -64,6 +64,7 @@ class Copies(Today):
             self.settings = {**self.settings, "damage_check_rate": _DAMAGE_CHECK_RATE}
         super().__init__(world)
         self.rot = Rot(self, chance) if is_rotten else None
+        self.network.lost = self.network.doubled = self.coordination.lost = 0.0
         self.states: dict[Partition, PartitionState] = {}
         self.directories: dict[Partition, str] = {}
         self._lacking: set[int] = set()
@@ -84,6 +85,9 @@ class Copies(Today):
             self.world.at(_CHECK_US, self._begin_troubles)
             return
         super()._begin_troubles()
+        rates = self.rates
+        self.network.lost, self.network.doubled = rates.lost, rates.doubled
+        self.coordination.lost = rates.unanswered
         if self.rot is not None:
             self.rot.plan()
 

@@ -108,6 +108,7 @@ class CopyLogs:
             # Also where a mark says so: the power may have taken the one that there was.
             topics = self._shared.topics
             log = topics.create_numbered(name, number, copy.topic_id, is_sole_copy=False)
+        log.check_online()
         log.adopt_topic_id(copy.topic_id)
         if log.replica.may_be_mistaken:
             self._making.discard(copy)
@@ -115,7 +116,6 @@ class CopyLogs:
             return
         if log.topic_id != copy.topic_id or not log.counts_messages:
             raise StorageError(f"{log.name} is of another topic; move its directory away")
-        log.check_online()
         mark, state = directory.watermarks.get(name, number), copy.replica.state
         if mark is None and state is not None and state.isr == {self._broker_id}:
             mark = log.flushed_end  # up to now it was the only copy

@@ -6,6 +6,7 @@ import pytest
 from kafka_logs import batches_in, open_kafka_log, record
 from storage_logs import NOW_MS
 
+from hermes.errors import CorruptLogError
 from hermes.protocol.record_batches import HEADER_BYTES, placed
 from hermes.protocol.records import encode_batch
 from hermes.storage import Log
@@ -135,3 +136,40 @@ def test_damage_before_what_is_valid_is_told_from_a_torn_end(tmp_path: Path) -> 
         flip(path / f"{0:020}.log", place * size + HEADER_BYTES)
         found, _ = open_kafka_log(path, clean=False, is_sole_copy=False)
         assert (found.end_offset, found.replica.has_cut_damage) == (place, is_told)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("segment", [0, -1], ids=["complete", "last"])
+def test_a_log_opens_wherever_the_last_batch_of_a_segment_is_damaged(
+    tmp_path: Path, segment: int, is_clean: bool
+) -> None:
+    """Its header says where the segment ends."""
+    copy(tmp_path / "k-0").close()
+    paths = sorted((tmp_path / "k-0").glob("*.log"))
+    sound = {each: each.read_bytes() for each in (tmp_path / "k-0").iterdir()}
+    data = sound[paths[segment]]
+    size = len(batches_in(data)[-1][1])
+    for position in range(size):
+        if position in UNCOVERED:
+            continue
+        for path, before in sound.items():
+            path.write_bytes(before)
+        flip(paths[segment], len(data) - size + position, 1 << position % 8)
+        log, _ = open_kafka_log(tmp_path / "k-0", clean=is_clean, is_sole_copy=False)
+        assert not log.is_offline
+        if log.end_offset == BATCHES:
+            assert damage_from(log, 0) is not None
+        else:
+            assert log.end_offset < BATCHES, "what was flushed, and is cut off, is missed"
+        log.close()
+
+
+def test_segments_of_two_logs_do_not_fit_together(tmp_path: Path) -> None:
+    copy(tmp_path / "k-0").close()
+    copy(tmp_path / "k-1", segment_bytes=400).close()
+    foreign = sorted((tmp_path / "k-1").glob("*.log"))[0]
+    mine = sorted((tmp_path / "k-0").glob("*.log"))[0]
+    assert len(batches_in(foreign.read_bytes())) > len(batches_in(mine.read_bytes()))
+    mine.write_bytes(foreign.read_bytes())
+    with pytest.raises(CorruptLogError, match="from another log"):
+        open_kafka_log(tmp_path / "k-0", is_sole_copy=False)
