@@ -631,7 +631,8 @@ class DataDirectory:
     def delete_copy(self, topic: str, partition: int, *, keeps_damaged: bool = False) -> int:
         """Delete one partition, of which others have copies. Blocks. As `delete_topic`.
 
-        `keeps_damaged`: segments that are damaged are kept beside its directory.
+        `keeps_damaged`: segments that are damaged are kept beside its directory; all, of a log that
+        can't be opened.
         """
         with self._change:
             self._begin_deleting(topic, partition)
@@ -639,6 +640,7 @@ class DataDirectory:
             self._logs = {key: log for key, log in self._logs.items() if key != (topic, partition)}
         for log in doomed if keeps_damaged else ():
             log.state.directory.kept = {os.path.basename(each.path) for each in log.damage}
+            log.state.directory.keeps_all = log.replica.is_unreadable
         deleted_bytes = self._delete(topic, partition, doomed, is_all=False)
         self.watermarks.forget([(topic, partition)])
         return deleted_bytes

@@ -37,7 +37,7 @@ class LogDirectory:
         is_new: whether its own name may be in memory only, so that the next sync of its names
             must cover its parent as well.
         kept: names that a deletion moves beside the directory, since they may be all that is left
-            of some messages.
+            of some messages; `keeps_all`: so it does with all segments.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class LogDirectory:
         self._files = files
         self._descriptors = descriptors
         self.kept: Collection[str] = ()
+        self.keeps_all = False
         self._removed: list[Segment] = []
         self._delete_lock = threading.Lock()
 
@@ -137,11 +138,12 @@ class LogDirectory:
             raise OSError(ESTALE, text, self.path)
         for name in self._own_files(from_end):
             path = os.path.join(self.path, name)
-            if name in self.kept:
+            is_segment = name.endswith(self._format.suffix)
+            if name in self.kept or (self.keeps_all and is_segment):
                 self._files.rename(path, f"{self.path}-{name}{DAMAGED_SUFFIX}")
             else:
                 self._files.unlink(path)
-            if name.endswith(self._format.suffix):
+            if is_segment:
                 self._files.fsync_directory(self.path)
         if S_ISLNK(self._files.lstat(self.path).st_mode):
             self._files.unlink(self.path)

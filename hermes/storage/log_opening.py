@@ -6,8 +6,9 @@ flushes throughout, and its other lock only to install what they found (`hermes.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EIO
 
-from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
+from hermes.errors import CorruptLogError, LogOfflineError, OffsetOutOfRangeError, StorageError
 from hermes.storage.files import storage_error
 from hermes.storage.loading import LoadedLog, load
 from hermes.storage.log_exchange import LogExchange
@@ -61,10 +62,11 @@ class LogOpening:
                 )
             except OSError as error:
                 failure = storage_error(f"{state.name}: open", error)
-                state.offline_reason = str(failure)
+                state.offline_reason, state.is_unreadable = str(failure), error.errno == EIO
                 raise failure from error
             except StorageError as error:
                 state.offline_reason = str(error)
+                state.is_unreadable = isinstance(error, CorruptLogError)
                 raise
             aside = (name for each in state.sidecars for name in each.set_aside)
             self.strange_files = tuple({**dict.fromkeys(loaded.strange), **dict.fromkeys(aside)})

@@ -9,7 +9,7 @@ where that is forced.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hermes.errors import OffsetOutOfRangeError, StorageError
+from hermes.errors import InvalidBatchError, OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
 from hermes.storage.descriptors import LogSlice, SegmentRetiredError
 from hermes.storage.files import Buffer, storage_error
@@ -56,6 +56,11 @@ class LogReplica:
         Mostly what was never flushed; or a disk has lost what was. Other copies know.
         """
         return self._state.has_cut_damage
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether it couldn't be opened: files are missing or don't fit, or can't be read."""
+        return self._state.is_unreadable
 
     @property
     def may_be_mistaken(self) -> bool:
@@ -133,11 +138,15 @@ class LogReplica:
             return earliest
         if earliest == self._first_base[0]:
             return self._first_base[1]
-        with self.read_appended(earliest, 0, whole_first=True) as found:
-            if not found.length:
-                return earliest
-            data = self._state.files.pread(found.fileno(), HEADER_BYTES, found.position)
-        self._first_base = earliest, min(earliest, decode_header(data).base_offset)
+        try:
+            with self.read_appended(earliest, 0, whole_first=True) as found:
+                if not found.length:
+                    return earliest
+                data = self._state.files.pread(found.fileno(), HEADER_BYTES, found.position)
+            base = decode_header(data).base_offset
+        except (StorageError, OSError, InvalidBatchError):
+            return earliest  # it is damaged, as is found out elsewhere
+        self._first_base = earliest, min(earliest, base)
         return self._first_base[1]
 
     def epoch_before_end(self) -> int:

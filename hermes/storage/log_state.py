@@ -53,7 +53,7 @@ class LogState:
         is_closed: whether it was closed, or deleted with its topic: it never comes back.
         is_sole_copy: whether nobody else has a copy, so that what is flushed is committed.
         openings, last_append_ms, index_failures, is_suspect: as `Log` has them.
-        has_cut_damage: as its `replica` has it.
+        has_cut_damage, is_unreadable: as its `replica` has them.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LogState:
         self.openings = 0
         self.last_append_ms: int | None = None
         self.index_failures = 0
-        self.is_suspect = self.has_cut_damage = False
+        self.is_suspect = self.has_cut_damage = self.is_unreadable = False
 
     def enlist(self) -> None:
         """Note which sidecars an append or a flush calls: most logs have nothing of most."""
@@ -184,6 +184,7 @@ class LogState:
     def install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
+        self.is_unreadable = False
         self.is_suspect |= loaded.has_damage or bool(loaded.report and loaded.report.bad_ranges)
         self.has_cut_damage = loaded.report is not None and loaded.report.has_cut_damage
         ends = FlushedEnd(loaded.end), HighWatermark(0), LastStableOffset(0)

@@ -90,7 +90,11 @@ class _Server:
     def response_known(self, _: DeferredResponse) -> None:
         while self._waiting and self._waiting[0].is_known:
             response = self._waiting.popleft().response
-            data = bytes_of(self._broker, response)
+            try:
+                data = bytes_of(self._broker, response)
+            except OSError:  # a disk doesn't give it back
+                self._connection.lose()
+                return
             self._connection.to_client(self._protocol.dataReceived, data)
 
     def response_failed(self, _: DeferredResponse, failure: Failure) -> None:
@@ -108,12 +112,14 @@ def bytes_of(broker: Any, response: Any) -> bytes:
         return response
     assert isinstance(response, FileSend)
     files, parts = broker.files, []
-    for part in response._parts:
-        if isinstance(part, bytes):
-            parts.append(part)
-        else:
-            parts.append(files.pread(part.fileno(), part.length, part.position))
-    response.release()
+    try:
+        for part in response._parts:
+            if isinstance(part, bytes):
+                parts.append(part)
+            else:
+                parts.append(files.pread(part.fileno(), part.length, part.position))
+    finally:
+        response.release()
     return b"".join(parts)
 
 

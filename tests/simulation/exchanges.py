@@ -15,7 +15,7 @@ from hermes.protocol.record_batches import is_intact, next_in
 from hermes.protocol.records import Record, iterate_records
 from hermes.protocol.transaction_markers import CommittedOnly
 from hermes.server.clients import Client
-from hermes.server.outcomes import DeferredResponse
+from hermes.server.outcomes import CloseConnection, DeferredResponse
 
 __all__ = ["CommittedFetch", "exchange", "fetch_committed"]
 
@@ -34,7 +34,11 @@ async def exchange(broker: SimulatedBroker, name: str, version: int, fields: Any
     outcome = broker.dispatcher.serve(frame, Client("a client", listener))
     if isinstance(outcome, DeferredResponse):
         outcome = await outcome.to_deferred()
-    return decode_answer(name, version, bytes_of(broker, outcome)[4:])
+    try:
+        data = bytes_of(broker, outcome)
+    except OSError as error:
+        raise CloseConnection(f"{error}", "kafka", "unreadable") from None
+    return decode_answer(name, version, data[4:])
 
 
 class CommittedFetch(NamedTuple):

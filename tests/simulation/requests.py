@@ -129,7 +129,10 @@ async def fetch(
         raise KafkaError(Code.OFFSET_OUT_OF_RANGE if is_known else Code.OFFSET_NOT_AVAILABLE)
     if begin < end:
         with log.read(begin, most_bytes, whole_first=True) as part:
-            data = log.files.pread(part.fileno(), part.length, part.position)
+            try:
+                data = log.files.pread(part.fileno(), part.length, part.position)
+            except OSError as error:  # as where it is sent from
+                raise CloseConnection(f"{error}", "kafka", "unreadable") from None
             if not broker.disk.files.is_durable(part.fileno(), data, part.position):
                 broker.world.fail(f"{log.name}: {begin} on is shown, and isn't on the disk")
         records = records_in(data)

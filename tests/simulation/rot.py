@@ -1,4 +1,4 @@
-"""Bits that disks lose of what is committed, where another copy in sync has them.
+"""Bits that disks lose, or don't give back, of what is committed and another copy in sync has.
 
 One fault more than copies are for would be another story: so what was lost and isn't found yet
 comes back once no other copy in sync has it. Nothing is lost above what a broker has on its disk as
@@ -49,7 +49,10 @@ class _Batch(NamedTuple):
 
 
 class _Lost(NamedTuple):
-    """`data`: the batch, as it is now; `mask`: of the byte at `place` in its file."""
+    """Attributes:
+    place, mask: which bits of which byte of the file; none: all of the batch can't be read.
+    data: the batch, as it is now.
+    """
 
     broker_id: int
     partition: Partition
@@ -76,7 +79,7 @@ class Rot:
         scene, chance = self._scene, self._chance
         broker = chance.choice(list(scene.brokers.values()))
         partition = chance.choice(list(scene.states))
-        which, where, mask = chance.random(), chance.random(), 1 << chance.randrange(8)
+        which, where, mask = chance.random(), chance.random(), 1 << chance.randrange(10) & 0xFF
         if scene.world.fault(f"rot of {broker.machine}"):
             self._lose(broker, partition, which, where, mask)
 
@@ -98,7 +101,10 @@ class Rot:
         batch = batches[int(which * len(batches))]
         covered = [each for each in range(len(batch.data)) if each not in _UNCOVERED]
         place = batch.position + covered[int(where * len(covered))]
-        files.rot(batch.path, place, mask)
+        if mask:
+            files.rot(batch.path, place, mask)
+        else:
+            files.fail_reads(batch.path, batch.position, batch.position + len(batch.data))
         data = files.durable(batch.path)[batch.position :][: len(batch.data)]
         self._lost.append(_Lost(broker.id, partition, batch, place, mask, data))
         scene.world.note(broker.machine, f"{directory} loses what is at {batch.end_offset - 1}")
@@ -110,7 +116,9 @@ class Rot:
                 self._lost.remove(lost)
             elif not self._scene.sound_copies(partition, but=lost.broker_id):
                 broker = self._scene.brokers[lost.broker_id]
-                broker.disk.files.rot(lost.batch.path, lost.place, lost.mask)
+                files, (path, start, data, _) = broker.disk.files, lost.batch
+                files.rot(path, lost.place, lost.mask)
+                files.allow_reads(path, start, start + len(data))
                 self._lost.remove(lost)
                 self._scene.world.note(broker.machine, f"{lost.batch.path} has its bits again")
 

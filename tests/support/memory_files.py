@@ -12,7 +12,7 @@ A file is copied for each write until it is synced: for logs of some hundred kB.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from errno import EBADF, EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EWOULDBLOCK
+from errno import EBADF, EEXIST, EINVAL, EIO, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EWOULDBLOCK
 from random import Random
 from stat import S_IFDIR, S_IFREG
 
@@ -38,6 +38,7 @@ class _Node:
         changes: what has become of a directory's names since then, a change in each; None is gone.
         links: how many names it has.
         synced: how many states, or changes, are over and done with.
+        unreadable: (start, end) of what the disk doesn't give back before it is written again.
     """
 
     number: int
@@ -51,6 +52,7 @@ class _Node:
     links: int = 1
     modified_ns: int = 0
     synced: int = 0
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
 
 
 class MemoryFiles(FileLayer):
@@ -256,7 +258,10 @@ class MemoryFiles(FileLayer):
     # -- bytes ----------------------------------------------------------------------------------
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:  # type: ignore[override]
-        return bytes(self._node(descriptor).data[position : position + length])
+        node, end = self._node(descriptor), position + length
+        if node.unreadable and any(a < end and position < b for a, b in node.unreadable):
+            raise OSError(EIO, os.strerror(EIO))
+        return bytes(node.data[position:end])
 
     def read_resident(self, descriptor: int, length: int, position: int) -> bytes:
         return self.pread(descriptor, length, position)
@@ -273,12 +278,14 @@ class MemoryFiles(FileLayer):
         data = b"".join(bytes(each) for each in buffers)
         node.data.extend(bytes(max(0, position - len(node.data))))
         node.data[position : position + len(data)] = data
+        node.unreadable = _without(node.unreadable, position, position + len(data))
         return len(data)
 
     def ftruncate(self, descriptor: int, length: int) -> None:  # type: ignore[override]
         node = self._changed(descriptor)
         del node.data[length:]
         node.data.extend(bytes(length - len(node.data)))
+        node.unreadable = [(a, min(b, length)) for a, b in node.unreadable if a < length]
 
     def _changed(self, descriptor: int) -> _Node:
         node = self._node(descriptor, writable=True)
@@ -307,8 +314,12 @@ class MemoryFiles(FileLayer):
     # -- what disks do by themselves ------------------------------------------------------------
 
     def durable(self, path: str) -> bytes:
-        """What of a file is on the disk."""
-        return bytes(self._regular(path).durable)
+        """What of a file is on the disk; zeros for what is not given back."""
+        node = self._regular(path)
+        data = bytearray(node.durable)
+        for start, end in node.unreadable:
+            data[start:end] = bytes(len(data[start:end]))
+        return bytes(data)
 
     def rot(self, path: str, position: int, mask: int) -> None:
         """Turn bits of a byte that is on the disk, whoever reads it from now on."""
@@ -321,6 +332,14 @@ class MemoryFiles(FileLayer):
 
         node.durable, node.since = turned(node.durable), [turned(each) for each in node.since]
         node.data[position] ^= mask
+
+    def fail_reads(self, path: str, start: int, end: int) -> None:
+        """Give a part of a file back no more, before it is written again."""
+        self._regular(path).unreadable.append((start, end))
+
+    def allow_reads(self, path: str, start: int, end: int) -> None:
+        node = self._regular(path)
+        node.unreadable = _without(node.unreadable, start, end)
 
     # -- a loss of power ------------------------------------------------------------------------
 
@@ -349,6 +368,7 @@ class MemoryFiles(FileLayer):
         if node.names is None:
             copy.durable = _kept(node, chance)
             copy.data = bytearray(copy.durable)
+            copy.unreadable = list(node.unreadable)
             return copy
         names = dict(node.durable_names)
         for change in () if chance is None else node.changes:
@@ -359,6 +379,11 @@ class MemoryFiles(FileLayer):
             each.links = 1
         copy.durable_names = dict(copy.names)
         return copy
+
+
+def _without(ranges: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    pieces = (((a, min(b, start)), (max(a, end), b)) for a, b in ranges)
+    return [(a, b) for both in pieces for a, b in both if a < b]
 
 
 def _apply(change: dict[str, _Node | None], names: dict[str, _Node]) -> None:

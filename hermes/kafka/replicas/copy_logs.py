@@ -28,11 +28,15 @@ from hermes.errors import CoordinationUnavailableError, HermesError, StorageErro
 from hermes.kafka.replicas.surroundings import OwnCopy
 from hermes.kafka.replicas.timers import Timers
 from hermes.limited_log import LimitedLog
+from hermes.replication.state import NOBODY
 from hermes.storage import Log
 from hermes.storage.watermarks import LACKING
 
 #: How soon what failed is tried again: a log that couldn't be made, coordination that was away.
 _RETRY_SECONDS: Final = 1.0
+
+#: How often a log that can't be opened is tried again, before its copy is made anew.
+_UNREADABLE_TRIES: Final = 10
 
 #: How often watermarks are written down; and how soon, where copies lack nothing any more.
 _KEEP_SECONDS: Final = 5.0
@@ -70,7 +74,7 @@ class CopyLogs:
         self._is_registered = is_registered
         self._on_deleted = on_deleted
         self._look = look
-        self._making: set[OwnCopy] = set()
+        self._making: dict[OwnCopy, int] = {}  # how often each was tried
         self._is_known = self._is_asking = False  # whether coordination knows the directory
         self._kept: dict[tuple[str, int], int] = {}
 
@@ -78,11 +82,11 @@ class CopyLogs:
 
     def make(self, copy: OwnCopy, seconds: float = 0.0) -> None:
         """Make a copy's log, or look at the one that there is, and tell the copy."""
-        self._making.add(copy)
+        self._making.setdefault(copy, 0)
         self._timers.once(seconds, self._make_all)
 
     def forget(self, copy: OwnCopy) -> None:
-        self._making.discard(copy)
+        self._making.pop(copy, None)
 
     def _make_all(self) -> None:
         if not self._is_known:
@@ -108,10 +112,21 @@ class CopyLogs:
             # Also where a mark says so: the power may have taken the one that there was.
             topics = self._shared.topics
             log = topics.create_numbered(name, number, copy.topic_id, is_sole_copy=False)
+        self._making[copy] += 1
+        if log.replica.is_unreadable and self._is_dispensable(copy):
+            self._lines.error(
+                "unreadable",
+                "{copy} is made anew, and its segments are kept beside its directory: {reason}",
+                copy=copy.name,
+                reason=log.offline_reason,
+            )
+            del self._making[copy]
+            self.remake(copy, log)
+            return
         log.check_online()
         log.adopt_topic_id(copy.topic_id)
         if log.replica.may_be_mistaken:
-            self._making.discard(copy)
+            self._making.pop(copy, None)
             self.remake(copy, log)
             return
         if log.topic_id != copy.topic_id or not log.counts_messages:
@@ -126,11 +141,17 @@ class CopyLogs:
             log.replica.become_copy(log.earliest)
         else:
             log.commit(mark)
-        self._making.discard(copy)
+        self._making.pop(copy, None)
         is_whole = mark <= log.end_offset and not log.sources.is_damaged
         kept = self._shared.in_thread(directory.watermarks.keep, {(name, number): mark})
         kept.addCallback(lambda _: self._opened(copy, log, is_whole))
         kept.addErrback(self._not_kept, copy)
+
+    def _is_dispensable(self, copy: OwnCopy) -> bool:
+        """Whether others lead, nobody counts on this copy, and it was tried often enough."""
+        state, is_tried = copy.replica.state, self._making[copy] > _UNREADABLE_TRIES
+        is_led = state is not None and state.leader != NOBODY
+        return is_tried and is_led and copy.is_behind(self._broker_id)
 
     def _opened(self, copy: OwnCopy, log: Log, is_whole: bool) -> None:
         if not copy.is_gone:

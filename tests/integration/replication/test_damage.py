@@ -116,6 +116,29 @@ def test_damage_that_looks_like_a_torn_tail_costs_no_acknowledged_message(
     check_equal(cluster)
 
 
+def test_a_copy_that_cannot_be_opened_is_made_anew(start_cluster: StartCluster) -> None:
+    """What there was of it stays, beside its directory."""
+    cluster = start_cluster()
+    cluster.create_topic("t", config={"segment.bytes": "16384"})
+    produce(cluster, VALUES)
+    broker = cluster.brokers[min(cluster.brokers.keys() - {cluster.leader("t")})]
+    number = next(each for each, known in cluster.brokers.items() if known is broker)
+    cluster.stop(number)
+    directory = Path(broker.log_dir) / "t-0"
+    segments = sorted(directory.glob("*.log"))
+    assert len(segments) > 2
+    segments[1].unlink()
+
+    cluster.start(number)
+
+    cluster.brokers[number].wait_for_line("t-0 is made anew, and its segments are kept beside")
+    cluster.wait_until_in_sync("t")
+    kept = {each.name for each in directory.parent.glob("t-0-*.damaged")}
+    assert kept == {f"t-0-{each.name}.damaged" for each in segments if each is not segments[1]}
+    assert read_all(cluster) == VALUES
+    check_equal(cluster)
+
+
 def produce(cluster: ReplicatedCluster, values: list[bytes], acks: str = "all") -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": acks})
     for value in values:
