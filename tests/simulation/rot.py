@@ -22,6 +22,9 @@ _LOGS = "/data/logs"
 #: How often something is lost, in a second.
 _RATE = 3.0
 
+#: The part of it that isn't of messages.
+_BESIDE = 0.3
+
 #: Of a batch what no checksum covers: its offset, and the leader's epoch.
 _UNCOVERED = (*range(8), *range(12, 16))
 
@@ -80,8 +83,30 @@ class Rot:
         broker = chance.choice(list(scene.brokers.values()))
         partition = chance.choice(list(scene.states))
         which, where, mask = chance.random(), chance.random(), 1 << chance.randrange(10) & 0xFF
-        if scene.world.fault(f"rot of {broker.machine}"):
+        is_beside = chance.random() < _BESIDE
+        if not scene.world.fault(f"rot of {broker.machine}"):
+            return
+        if is_beside:
+            self._lose_beside(broker, partition, which, where, mask or 1)
+        else:
             self._lose(broker, partition, which, where, mask)
+
+    def _lose_beside(
+        self, broker: SimulatedBroker, partition: Partition, which: float, where: float, mask: int
+    ) -> None:
+        """Turn bits of a small file, which a broker must get over by itself."""
+        files, directory = broker.disk.files, self._scene.directories[partition]
+        try:
+            names = sorted(files.listdir(f"{_LOGS}/{directory}"))
+        except OSError:
+            return
+        paths = [f"{_LOGS}/{directory}/{each}" for each in names if not each.endswith(".log")]
+        sizes = {each: len(files.durable(each)) for each in paths}
+        paths = [each for each in paths if sizes[each]]
+        if paths:
+            path = paths[int(which * len(paths))]
+            files.rot(path, int(where * sizes[path]), mask)
+            self._scene.world.note(broker.machine, f"{path} loses a bit")
 
     def _lose(
         self, broker: SimulatedBroker, partition: Partition, which: float, where: float, mask: int

@@ -92,7 +92,10 @@ class CopyLogs:
         if not self._is_known:
             self._ask_directory()
             return
-        for copy in list(self._making):
+        for copy, tries in list(self._making.items()):
+            if copy not in self._making:
+                continue  # it has gone with one before it
+            self._making[copy] = tries + 1
             try:
                 self._make(copy)
             except HermesError as error:
@@ -112,7 +115,6 @@ class CopyLogs:
             # Also where a mark says so: the power may have taken the one that there was.
             topics = self._shared.topics
             log = topics.create_numbered(name, number, copy.topic_id, is_sole_copy=False)
-        self._making[copy] += 1
         if log.replica.is_unreadable and self._is_dispensable(copy):
             self._lines.error(
                 "unreadable",
