@@ -41,6 +41,9 @@ CLUSTER_DIFFERENCES = {
     },
 }
 
+#: How often a scene is played at most where another broker leads than the one that was to.
+_ATTEMPTS = 5
+
 _PLACES = ([1, 2, 3], [2, 3, 1], [3, 1, 2])
 
 
@@ -64,6 +67,10 @@ class Brokers(Protocol):
 
     def resume(self, number: int) -> None:
         """Let it go on."""
+
+
+class AnotherLeadsError(Exception):
+    """The next in the list of replicas doesn't lead."""
 
 
 class ClusterScene(Scene):
@@ -95,9 +102,16 @@ class ClusterScene(Scene):
             )
 
     def kill(self, number: int, then: int) -> None:
-        """End a broker, and wait until another one, which is talked to then, knows that."""
-        self.brokers.kill(number)
+        """End a broker, and wait until another one, which is talked to then, knows that.
+
+        It leads then what the first one led: it is the next in the list. Raises AnotherLeadsError:
+        it was too busy for that.
+        """
         self.to(then)
+        led = {
+            each for each, (leader, _) in _metadata(self, self.topic).items() if leader == number
+        }
+        self.brokers.kill(number)
         self.wait_until(
             lambda: (
                 number
@@ -105,6 +119,18 @@ class ClusterScene(Scene):
             ),
             f"{number} doesn't die",
         )
+        leaders: dict[int, int] = {}
+
+        def are_led() -> bool:
+            leaders.update(
+                (each, leader) for each, (leader, _) in _metadata(self, self.topic).items()
+            )
+            return all(leaders[each] not in (-1, number) for each in led)
+
+        self.wait_until(are_led, f"nobody leads what {number} led")
+        if any(leaders[each] != then for each in led):
+            self.brokers.start(number)
+            raise AnotherLeadsError(f"{leaders} lead what {number} led, not {then}")
 
     def wait_until_led(self, topic: str, wanted: Mapping[int, tuple[int, set[int]]]) -> None:
         """Wait until it is so: who leads partitions, which copies are in sync, and all know that.
@@ -113,11 +139,13 @@ class ClusterScene(Scene):
         leads a topic that was made afterwards, it has done it.
         """
 
+        found: dict[int, tuple[int, set[int]]] = {}
+
         def is_said() -> bool:
-            found = _metadata(self, topic)
+            found.update(_metadata(self, topic))
             return all(found.get(each) == state for each, state in wanted.items())
 
-        self.wait_until(is_said, f"{topic} isn't led so: {wanted}")
+        self.wait_until(is_said, lambda: f"{topic} isn't led so: {wanted}, but {found}")
         leaders = sorted({leader for leader, _ in wanted.values()})
         mark = f"{self.topic}-mark-{next(self._marks)}"
         assert _created(self, mark, [[each] for each in leaders]) == "none"
@@ -490,10 +518,15 @@ CLUSTER_SCENES: dict[str, Callable[[ClusterScene], None]] = {
 
 def cluster_answers(play: Callable[[ClusterScene], None], brokers: Brokers) -> dict[str, Any]:
     """Play a scene on three brokers that run; what was answered, by the steps' labels."""
-    scene = ClusterScene(brokers, f"scene-{play.__name__.replace('_', '-')}")
-    try:
-        scene.place(scene.topic)
-        play(scene)
-        return scene.answers
-    finally:
-        scene.client.close()
+    name = f"scene-{play.__name__.replace('_', '-')}"
+    for attempt in range(_ATTEMPTS):
+        scene = ClusterScene(brokers, f"{name}-{attempt}" if attempt else name)
+        try:
+            scene.place(scene.topic)
+            play(scene)
+            return scene.answers
+        except AnotherLeadsError as error:
+            last = error
+        finally:
+            scene.client.close()
+    raise last

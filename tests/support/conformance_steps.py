@@ -160,10 +160,11 @@ class Scene:
 
         self.wait_until(is_set, f"{name} of {topic} does not become {value}")
 
-    def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+    def wait_until(self, is_so: Callable[[], bool], otherwise: str | Callable[[], str]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS * 10
         while not is_so():
-            assert time.monotonic() < deadline, otherwise
+            why = otherwise if isinstance(otherwise, str) else otherwise()
+            assert time.monotonic() < deadline, why
             time.sleep(0.05)  # between two looks; there is nothing that could tell
 
     def topic_id(self) -> UUID:

@@ -206,4 +206,5 @@ def test_kills_of_producers_make_no_difference_but_an_uncertain_window(broker):
     assert found(report) > 5000
     assert report.differences == []
     reporters = {part.process for each in report.uncertain for part in each.parts}
-    assert len(reporters) == 5
+    # None of one that was killed as it had just reported all of what it had sent.
+    assert 1 <= len(reporters) <= 5

@@ -157,6 +157,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chr
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver") or "chromedriver")
     driver = webdriver.Chrome(options=options, service=service)
+    driver.set_script_timeout(5 * PATIENCE_SECONDS)
+    driver.set_page_load_timeout(5 * PATIENCE_SECONDS)
     yield driver
     driver.quit()
 
