@@ -4,6 +4,7 @@ As in `conformance`, but ids of brokers and epochs of leaders are compared: each
 hand, and what isn't said in the same way at once is waited for.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -524,7 +525,10 @@ def cluster_answers(play: Callable[[ClusterScene], None], brokers: Brokers) -> d
         try:
             scene.place(scene.topic)
             play(scene)
-            return scene.answers
+            answers: dict[str, Any] = json.loads(
+                json.dumps(scene.answers).replace(scene.topic, name)
+            )
+            return answers
         except AnotherLeadsError as error:
             last = error
         finally:
