@@ -161,7 +161,7 @@ _TRANSACTIONS: dict[str, tuple[str, int, Callable[[], AbstractContextManager[Non
     ),
     "not_taken_over": (
         "a new coordinator ends what earlier ones have decided",
-        5,
+        10,
         having(TransactionCoordinator, "_load", _new_ends_only),
     ),
     "at_once": (

@@ -25,6 +25,9 @@ _RATE = 3.0
 #: The part of it that isn't of messages.
 _BESIDE = 0.3
 
+#: What isn't lost so: messages, and what says which of them were aborted (it has no checksum).
+_EXCUSED = ".log", ".txnindex"
+
 #: Of a batch what no checksum covers: its offset, and the leader's epoch.
 _UNCOVERED = (*range(8), *range(12, 16))
 
@@ -100,7 +103,7 @@ class Rot:
             names = sorted(files.listdir(f"{_LOGS}/{directory}"))
         except OSError:
             return
-        paths = [f"{_LOGS}/{directory}/{each}" for each in names if not each.endswith(".log")]
+        paths = [f"{_LOGS}/{directory}/{each}" for each in names if not each.endswith(_EXCUSED)]
         sizes = {each: len(files.durable(each)) for each in paths}
         paths = [each for each in paths if sizes[each]]
         if paths:
