@@ -22,12 +22,6 @@ _LOGS = "/data/logs"
 #: How often something is lost, in a second.
 _RATE = 3.0
 
-#: The part of it that isn't of messages.
-_BESIDE = 0.3
-
-#: What isn't lost so: messages, and what says which of them were aborted (it has no checksum).
-_EXCUSED = ".log", ".txnindex"
-
 #: Of a batch what no checksum covers: its offset, and the leader's epoch.
 _UNCOVERED = (*range(8), *range(12, 16))
 
@@ -86,30 +80,8 @@ class Rot:
         broker = chance.choice(list(scene.brokers.values()))
         partition = chance.choice(list(scene.states))
         which, where, mask = chance.random(), chance.random(), 1 << chance.randrange(10) & 0xFF
-        is_beside = chance.random() < _BESIDE
-        if not scene.world.fault(f"rot of {broker.machine}"):
-            return
-        if is_beside:
-            self._lose_beside(broker, partition, which, where, mask or 1)
-        else:
+        if scene.world.fault(f"rot of {broker.machine}"):
             self._lose(broker, partition, which, where, mask)
-
-    def _lose_beside(
-        self, broker: SimulatedBroker, partition: Partition, which: float, where: float, mask: int
-    ) -> None:
-        """Turn bits of a small file, which a broker must get over by itself."""
-        files, directory = broker.disk.files, self._scene.directories[partition]
-        try:
-            names = sorted(files.listdir(f"{_LOGS}/{directory}"))
-        except OSError:
-            return
-        paths = [f"{_LOGS}/{directory}/{each}" for each in names if not each.endswith(_EXCUSED)]
-        sizes = {each: len(files.durable(each)) for each in paths}
-        paths = [each for each in paths if sizes[each]]
-        if paths:
-            path = paths[int(which * len(paths))]
-            files.rot(path, int(where * sizes[path]), mask)
-            self._scene.world.note(broker.machine, f"{path} loses a bit")
 
     def _lose(
         self, broker: SimulatedBroker, partition: Partition, which: float, where: float, mask: int
@@ -142,13 +114,24 @@ class Rot:
         for lost in [each for each in self._lost if each.partition == partition]:
             if not self._is_there(lost):
                 self._lost.remove(lost)
-            elif not self._scene.sound_copies(partition, but=lost.broker_id):
+            elif self._keeps_offline(lost) or not self._scene.sound_copies(
+                partition, but=lost.broker_id
+            ):
                 broker = self._scene.brokers[lost.broker_id]
                 files, (path, start, data, _) = broker.disk.files, lost.batch
                 files.rot(path, lost.place, lost.mask)
                 files.allow_reads(path, start, start + len(data))
                 self._lost.remove(lost)
                 self._scene.world.note(broker.machine, f"{lost.batch.path} has its bits again")
+
+    def _keeps_offline(self, lost: _Lost) -> bool:
+        """Whether a log that was in service can't come back: only a start makes it anew."""
+        broker = self._scene.brokers[lost.broker_id]
+        if lost.mask or not broker.is_serving:
+            return False
+        topic, _, number = self._scene.directories[lost.partition].rpartition("-")
+        log = broker.run.directory.get(topic, int(number))
+        return log is not None and log.is_offline and log.openings > 0
 
     def _is_there(self, lost: _Lost) -> bool:
         files = self._scene.brokers[lost.broker_id].disk.files
