@@ -205,9 +205,8 @@ def _check_joints(
     """
     has_damage = False
     for part, following in pairwise(parts):
-        if part.end <= following.base_offset and not (
-            log_format.is_dense and part.end < following.base_offset
-        ):
+        has_gap = part.end < following.base_offset
+        if part.end == following.base_offset or (has_gap and not log_format.is_dense):
             continue
         if log_format.is_dense or recovery.is_intact(part):
             raise CorruptLogError(
