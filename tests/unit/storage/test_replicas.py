@@ -1,6 +1,7 @@
 """A log that is made the same as another copy: cut, begun again, appended to in place."""
 
 import os
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from kafka_logs import (
     record,
 )
 from memory_files import MemoryFiles
-from storage_fakes import FaultyFiles
+from storage_fakes import FaultyFiles, UnsyncedFiles
 from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 
 from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
@@ -400,6 +401,26 @@ def test_another_copy_begins_with_the_batch_that_a_log_begins_inside_of(tmp_path
         assert log.replica.first_base() == base
     append_values(log, b"f")
     assert log.replica.first_base() == 5
+
+
+def test_a_log_begins_where_it_says_if_its_first_batch_cannot_be_read(tmp_path: Path) -> None:
+    class Refusing(UnsyncedFiles):
+        refused = 0
+
+        def pread(self, *_: int) -> bytes:  # type: ignore[override]
+            self.refused += 1
+            raise OSError(EIO, os.strerror(EIO))
+
+    files = UnsyncedFiles()
+    log, _ = open_kafka_log(tmp_path / "f-0", files)
+    append_values(log, b"a", b"b", b"c")
+    log.flush()
+    log.delete_records(2)
+    refusing = Refusing()
+    files.pread = refusing.pread  # type: ignore[method-assign]
+    assert (log.replica.first_base(), refusing.refused > 0) == (2, True)
+    del files.pread
+    assert log.replica.first_base() == 0
 
 
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "killed"])
