@@ -6,6 +6,7 @@ tier is compared with the source's cluster. One of the mirror's stretches is cha
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -111,17 +112,23 @@ class FaultyMirror:
         clusters = {"east": self._east, "west": self._west}
         addresses = [ClusterAddress(name, each.connect) for name, each in clusters.items()]
         short, over = FAULTS[self._fault]
+        found = self._messages - short + over
         with Audit(addresses, grace_seconds=0, window_ms=_WINDOW_MS) as auditing:
 
-            def judged() -> Report | None:
+            def judged(tier: str, *chosen: str) -> Report | None:
                 assert auditing.count() == []
-                report = auditing.look(topics=["orders"])
-                found = sum(each.found for each in report.windows if each.tier == "mirror:m")
+                report = auditing.look(chosen=chosen, topics=["orders"])
+                windows = [each for each in report.windows if each.tier == tier]
                 is_over = not {each.state for each in report.windows} & {"open", "behind"}
-                return report if is_over and found == self._messages - short + over else None
+                return report if is_over and sum(each.found for each in windows) == found else None
 
-            report: Report = eventually(judged, "windows stay open", _PATIENCE_SECONDS)
-            onward = auditing.look(chosen=["mirror:m", "cluster:west"], topics=["orders"])
+            def waited_for(*given: str) -> Report:
+                look = partial(judged, *given)
+                return eventually(look, f"{given}: windows stay open", _PATIENCE_SECONDS)
+
+            report = waited_for("mirror:m")
+            # What the mirror said last may be of messages that came behind the last count.
+            onward = waited_for("cluster:west", "mirror:m", "cluster:west")
         assert self._is_done
         of_mirror = [each for each in report.windows if each.tier == "mirror:m"]
         (window,) = [each for each in of_mirror if each.state != "complete"]

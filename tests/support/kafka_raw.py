@@ -11,6 +11,7 @@ from kio.static.primitive import i32Timedelta, i64Timedelta
 
 from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record, encode_batch, iterate_records
+from hermes.security.scram import ScramClient
 
 __all__ = ["ANY_ACL", "KafkaConversation", "ask_once", "parts", "topics_of"]
 
@@ -49,6 +50,14 @@ class KafkaConversation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def log_in(self, user: str, password: str) -> None:
+        """Say who it is, by SCRAM-SHA-256."""
+        client = ScramClient(user, password)
+        self.ask("SaslHandshake", 1, mechanism="SCRAM-SHA-256")
+        challenge = self.ask("SaslAuthenticate", 2, auth_bytes=client.first()).auth_bytes
+        final = self.ask("SaslAuthenticate", 2, auth_bytes=client.answer(challenge)).auth_bytes
+        client.verify(final)
 
     def ask(self, name: str, version: int, **given: Any) -> Any:
         """Send a request, and read its response.
