@@ -47,6 +47,8 @@ _SILENT_SECONDS: Final = 1.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
+_CONFLICT: Final = "another registry has written to the topic at the same moment; try again"
+
 
 class TopicLog:
     """The registry's topic as this process sees it. Threads may share it.
@@ -226,13 +228,19 @@ class TopicLog:
 
     def _apply(self, stored: TopicMessage) -> None:
         applied = self.replica.read_message(*stored)
-        if applied is not None and self._appends.settle(applied):
+        if applied is None:
+            return
+        if self._appends.settle(applied):
             self.appended += 1
+        elif self.writer is not None:
+            # What was decided meanwhile doesn't follow this one; sent as if it did, it would count.
+            self.conflicts += self._appends.are_outstanding
+            self._give_up(_CONFLICT)
 
     def _at_end(self) -> None:
         if self._appends.are_outstanding:
             self.conflicts += 1
-            self._give_up("another registry has written to the topic at the same moment; try again")
+            self._give_up(_CONFLICT)
         if self._lost_since is not None:
             if self._logged:
                 _log.warning("the registry reads %s again", SCHEMAS_TOPIC)

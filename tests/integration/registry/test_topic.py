@@ -106,6 +106,18 @@ def test_two_that_both_take_themselves_for_the_leader_agree(broker: RunningBroke
         assert one.log.replica.void > 0, "they never met: this shows nothing"
 
 
+def test_a_leader_that_reads_what_another_has_decided_decides_no_more_without_it(
+    broker: RunningBroker,
+) -> None:
+    with serving(broker) as one, serving(broker) as other:
+        for number in range(1, 7):
+            here, there = (one, other)[:: 1 if number % 2 else -1]
+            assert register(here, f"R{number}") == number
+            until(lambda: one.log.replica.mark == other.log.replica.mark)
+            assert ids(there) == {n: f"R{n}" for n in range(1, number + 1)}
+        assert one.log.replica.void == other.log.replica.void == 0, "they met: this shows less"
+
+
 def test_what_others_produce_into_the_topic_is_no_obstacle(broker: RunningBroker) -> None:
     with serving(broker) as store, SyncProducer(broker.host, broker.port) as producer:
         assert register(store, "A") == 1
