@@ -1,8 +1,10 @@
 """Fetch sessions of consumers: partitions that they follow, and needn't name with each request.
 
 A session listens to each partition of which it has nothing to tell; so a request costs what there
-is news of, whatever is followed. Brokers that copy partitions have sessions of their own kind
-(`hermes.kafka.replicas.serving`), which these can't push out.
+is news of, whatever is followed. A client that knows none, as librdkafka, and names very many
+partitions each time has one that it isn't told of, for as long as its connection lasts: it is
+answered as ever, but what hasn't changed isn't read again. Brokers that copy partitions have
+sessions of their own kind (`hermes.kafka.replicas.serving`), which these can't push out.
 
 Which are given up when there is no room is as in Kafka: what nobody uses any more, then what is
 smaller than the session that wants its place, once it has lasted a while.
@@ -12,7 +14,7 @@ Source: KIP-227.
 
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.shared import Shared
@@ -25,6 +27,9 @@ from hermes.server.clients import Client
 #: A session of fewer partitions gains nothing; one of more would keep others from their turn.
 LEAST_PARTITIONS: Final = 2
 MOST_PARTITIONS: Final = 4096
+
+#: More partitions than this, named without a session, are followed from then on.
+MANY_PARTITIONS: Final = 64
 
 #: About what a session takes, and each of its topics beside its name, and partitions, in bytes.
 _SESSION_BYTES: Final = 1024
@@ -74,6 +79,8 @@ class Read(Protocol):
     def source(self) -> Partition | None: ...
     @property
     def size_bytes(self) -> int: ...
+    def emptied(self) -> Self:
+        """The same without what was found."""
 
 
 class WaitingRequest(Protocol):
@@ -93,51 +100,40 @@ class Followed:
     """A partition of a session, and what its consumer was told of it.
 
     Attributes:
+        wanted: as it was asked for last.
         source: where the session listens for changes; None while it doesn't.
-        high_watermark, start: as they were told; -1 and None before, and after an error.
+        told: without what was found; None before anything was.
     """
 
-    __slots__ = (
-        "epoch",
-        "high_watermark",
-        "max_bytes",
-        "number",
-        "offset",
-        "session",
-        "source",
-        "start",
-        "topic",
-    )
+    __slots__ = ("session", "source", "told", "wanted")
 
     is_waiting = True
 
     def __init__(self, session: "FetchSession", wanted: Wanted) -> None:
         self.session = session
+        self.wanted = wanted
         self.source: Partition | None = None
-        self.high_watermark, self.start = -1, -1
-        self.ask(wanted)
-
-    def ask(self, wanted: Wanted) -> None:
-        self.topic, self.number, self.offset, self.max_bytes, self.epoch = wanted
-
-    @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.topic, self.number, self.offset, self.max_bytes, self.epoch)
+        self.told: Read | None = None
 
     def changed(self, key: int, topic: str, partition: int) -> None:
         self.session.noticed(self)
 
     def tell(self, read: Read) -> bool:
         """Note what the consumer is told, and say whether it must be."""
-        before = self.high_watermark, self.start
-        self.high_watermark, self.start = read.high_watermark, read.start_offset
-        return bool(read.code or read.size_bytes) or before != (self.high_watermark, self.start)
+        is_known = self._is_told(read)
+        self.told = read.emptied()
+        return bool(read.code or read.size_bytes) or not is_known
 
     def knows(self, read: Read) -> bool:
         """Whether there is nothing to be told, until the partition changes."""
-        told = self.high_watermark, self.start
-        is_at_end = not read.code and self.offset >= read.end
-        return is_at_end and told == (read.high_watermark, read.start_offset)
+        return not read.code and self.wanted.offset >= read.end and self._is_told(read)
+
+    def _is_told(self, read: Read) -> bool:
+        told = self.told
+        return told is not None and (told.high_watermark, told.start_offset) == (
+            read.high_watermark,
+            read.start_offset,
+        )
 
     @property
     def has_changed(self) -> bool:
@@ -150,7 +146,7 @@ class Followed:
                 source.leadership.check()
             except HermesError:
                 return True
-        return source.log.view.earliest != self.start
+        return self.told is None or source.log.view.earliest != self.told.start_offset
 
 
 class FetchSession:
@@ -163,6 +159,8 @@ class FetchSession:
         waiting: the request that waits.
         stamp: what topics and rules were when all partitions were looked at.
         count: of its partitions.
+        kind: of one that its client isn't told of, what all its requests have in common.
+        is_busy: of such a one, whether a request of it is under way.
         size_bytes: about what it holds in memory.
     """
 
@@ -177,7 +175,8 @@ class FetchSession:
         self.waiting: WaitingRequest | None = None
         self.stamp: object = None
         self.began_at = self.used_at = self.checked_at = now
-        self.is_over = False
+        self.is_over = self.is_busy = False
+        self.kind: object = None
         self.count, self.size_bytes = 0, _SESSION_BYTES
         self._topics: dict[str | bytes, dict[int, Followed]] = {}
         self._listening = waiting
@@ -187,20 +186,45 @@ class FetchSession:
     ) -> None:
         """Follow what a request names, and what it forgets no more."""
         for each in wanted:
-            numbers = self._topics.get(each.topic)
-            if numbers is None:
-                numbers = self._topics[each.topic] = {}
-                self.size_bytes += _size_of(each.topic)
-            followed = numbers.get(each.number)
-            if followed is None:
-                followed = numbers[each.number] = Followed(self, each)
-                self.count += 1
-                self.size_bytes += _PARTITION_BYTES
-            else:
-                followed.ask(each)
+            followed = self._follow(each)
+            followed.wanted = each
             self.ready[followed] = None
         for topic, number in forgotten:
             self._forget(topic, number)
+
+    def take_whole(self, wanted: Sequence[Wanted]) -> list[Followed] | None:
+        """Follow what a request names, and nothing else; what it asks for in a new way is ready.
+
+        Returns what it names, in its order; None where it names something twice.
+        """
+        named = []
+        for each in wanted:
+            one = self._follow(each)
+            if one.wanted != each:
+                one.wanted = each
+                self.ready[one] = None
+            named.append(one)
+        kept = set(named)
+        if len(kept) < len(named):
+            return None
+        if len(kept) < self.count:
+            followed = [each for numbers in self._topics.values() for each in numbers.values()]
+            for left in set(followed) - kept:
+                self._forget(left.wanted.topic, left.wanted.number)
+        return named
+
+    def _follow(self, wanted: Wanted) -> Followed:
+        numbers = self._topics.get(wanted.topic)
+        if numbers is None:
+            numbers = self._topics[wanted.topic] = {}
+            self.size_bytes += _size_of(wanted.topic)
+        followed = numbers.get(wanted.number)
+        if followed is None:
+            followed = numbers[wanted.number] = Followed(self, wanted)
+            self.ready[followed] = None
+            self.count += 1
+            self.size_bytes += _PARTITION_BYTES
+        return followed
 
     def _forget(self, topic: str | bytes, number: int) -> None:
         numbers = self._topics.get(topic, {})
@@ -288,6 +312,7 @@ class FetchSessions:
         self._shared = shared
         self._topics = topics
         self._sessions: dict[int, FetchSession] = {}  # first who hasn't asked for the longest time
+        self._whole: dict[Client, FetchSession] = {}  # those that their clients aren't told of
         self._looked_at = 0.0
         self.used_bytes = self.evicted = 0
 
@@ -307,6 +332,15 @@ class FetchSessions:
         """Begin a session; None where there is no room for it, or no use."""
         if not LEAST_PARTITIONS <= len(wanted) <= MOST_PARTITIONS:
             return None
+        session = self._begin(client, wanted, is_by_id)
+        if session is not None:
+            session.take(wanted)
+            self._add(session)
+        return session
+
+    def _begin(
+        self, client: Client, wanted: Sequence[Wanted], is_by_id: bool
+    ) -> FetchSession | None:
         topics = {each.topic for each in wanted}
         size_bytes = _SESSION_BYTES + sum(map(_size_of, topics)) + _PARTITION_BYTES * len(wanted)
         if not self._has_room(size_bytes, len(wanted)):
@@ -316,11 +350,40 @@ class FetchSessions:
             number = secrets.randbelow(_LARGEST_NUMBER) + 1
         waiting, now = self._shared.waiting, self._shared.clock.seconds()
         session = FetchSession(number, client, is_by_id, waiting, now)
-        session.take(wanted)
         session.stamp = self._stamp(client)
-        self._sessions[number] = session
-        self.used_bytes += session.size_bytes
         return session
+
+    def whole(
+        self, client: Client, wanted: Sequence[Wanted], is_by_id: bool, is_committed: bool
+    ) -> tuple[FetchSession, list[Followed]] | None:
+        """A session for a request that names all that it wants, and what that is, in its order.
+
+        It is busy until it is answered. None where there is no room for one, or no use.
+        """
+        kind, session = (is_by_id, is_committed, client.principal), self._whole.get(client)
+        if session is not None and session.is_busy:
+            return None  # the client has sent another one before it was answered
+        if session is not None and session.kind != kind:
+            self._end(session)
+            session = None
+        if not MANY_PARTITIONS < len(wanted) <= MOST_PARTITIONS:
+            return None
+        if session is None:
+            session = self._begin(client, wanted, is_by_id)
+            if session is None:
+                return None
+            session.kind, self._whole[client] = kind, session
+        else:
+            self._remove(session)
+        named = session.take_whole(wanted)
+        if named is None or not self._has_room(session.size_bytes, session.count):
+            del self._whole[client]
+            session.end()
+            return None
+        self._add(session)
+        self._check(session)
+        session.is_busy = True
+        return session, named
 
     def go_on(
         self,
@@ -346,8 +409,7 @@ class FetchSessions:
         waiting, session.waiting = session.waiting, None
         if waiting is not None:
             waiting.replaced()
-        del self._sessions[number]  # behind all others, or nowhere
-        self.used_bytes -= session.size_bytes
+        self._remove(session)  # behind all others, or nowhere
         session.take(wanted, forgotten)
         if not session.count:
             session.end()
@@ -355,8 +417,7 @@ class FetchSessions:
         if session.count > MOST_PARTITIONS or not self._has_room(session.size_bytes, session.count):
             session.end()
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
-        self._sessions[number] = session
-        self.used_bytes += session.size_bytes
+        self._add(session)
         self._check(session)
         return session
 
@@ -368,7 +429,9 @@ class FetchSessions:
 
     def _own(self, number: int, client: Client) -> FetchSession | None:
         session = self._sessions.get(number)
-        is_own = session is not None and session.client.principal == client.principal
+        if session is None or session.kind is not None:
+            return None
+        is_own = session.client.principal == client.principal
         return session if is_own else None
 
     def _check(self, session: FetchSession) -> None:
@@ -383,9 +446,23 @@ class FetchSessions:
         """A value that is equal as long as topics and what a client may read are the same."""
         return self._topics.revision, self._shared.refusals.stamp(client.principal)
 
-    def _end(self, session: FetchSession) -> None:
+    def leave(self, session: FetchSession) -> None:
+        """End a session whose client has left, unless it is over."""
+        if not session.is_over:
+            self._end(session)
+
+    def _add(self, session: FetchSession) -> None:
+        self._sessions[session.number] = session
+        self.used_bytes += session.size_bytes
+
+    def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.number]
         self.used_bytes -= session.size_bytes
+
+    def _end(self, session: FetchSession) -> None:
+        self._remove(session)
+        if session.kind is not None:
+            del self._whole[session.client]
         session.end()
 
     def _has_room(self, size_bytes: int, count: int) -> bool:

@@ -15,8 +15,6 @@ Source: Kafka 4's FetchResponse.json.
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -144,6 +142,11 @@ class Fetched(NamedTuple):
             return 0
         return len(records) if isinstance(records, bytes) else records.length
 
+    def emptied(self) -> "Fetched":
+        if self.records is None:
+            return self
+        return self._replace(records=None, aborted=None if self.aborted is None else ())
+
     def release(self) -> None:
         if not isinstance(self.records, bytes | None):
             self.records.release()
@@ -176,14 +179,17 @@ def response_parts(
         end: the response's tags, in flexible versions.
     """
     is_flexible, tags, between = FORMS[version, is_committed]
-    if len(fetched) == 1:
-        topics = [(fetched[0].topic, fetched)]
-    else:
-        topics = [(topic, list(found)) for topic, found in groupby(fetched, attrgetter("topic"))]
+    topics: list[tuple[str | bytes, list[Fetched]]] = []
+    for each in fetched:
+        if not topics or topics[-1][0] != each[0]:
+            topics.append((each[0], [each]))
+        else:
+            topics[-1][1].append(each)
     about = _SESSION.pack(0, code, session) if version >= 7 else bytes(4)
     number = correlation_id.to_bytes(4, signed=True)
     parts: list[bytes | LogSlice] = []
     begun = [_NO_SIZE, number, tags, about, encode_length(len(topics), is_flexible)]
+    nothing = between + encode_length(0, is_flexible) + tags
     for topic, found in topics:
         begun += encode_topic(topic, is_flexible), encode_length(len(found), is_flexible)
         for _, partition, error, mark, start, records, _, leader, stable, aborted in found:
@@ -191,6 +197,9 @@ def response_parts(
                 begun.append(_PARTITION.pack(partition, error, mark, stable, start))
             else:
                 begun.append(_OLD_PARTITION.pack(partition, error, mark, stable))
+            if records is None and leader is None:  # nearly all, of very many
+                begun.append(nothing)
+                continue
             begun.append(_encode_aborted(version, aborted) if aborted else between)
             if isinstance(records, LogSlice):
                 begun.append(encode_length(records.length, is_flexible))

@@ -1,16 +1,17 @@
 """A Fetch of any kind: one that names all partitions, or a session's, which names what is new.
 
 A session's is read, perhaps waits and is read again as any other, but only of those partitions of
-which there may be something to tell (`hermes.kafka.fetch_sessions`).
+which there may be something to tell (`hermes.kafka.fetch_sessions`). So is one that names very many
+partitions, as its client did before: the others are answered from what is known of them.
 
 Source: KIP-227.
 """
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from hermes.kafka.apis import DEBUGGING_CONSUMER
+from hermes.kafka.apis import DEBUGGING_CONSUMER, READ_COMMITTED
 from hermes.kafka.dispatching import Call
-from hermes.kafka.fetch_sessions import FetchSession, Followed
+from hermes.kafka.fetch_sessions import MANY_PARTITIONS, FetchSession, Followed
 from hermes.kafka.fetching.fetch import Answer, Fetch, answer_whole
 from hermes.kafka.fetching.fetch_messages import (
     BY_ID,
@@ -31,6 +32,8 @@ _FIRST: Final = 0
 def fetch(request: Any, call: Call) -> Answer:
     if type(request) is tuple:
         if request[4] == 0 and request[5] == NO_SESSION:
+            if len(request[6]) > MANY_PARTITIONS:
+                return _answer_many(call, request)
             return answer_whole(call, request)
         return _answer(call, request)
     # From version 15 on, in which it makes a request that isn't plain. Others copy partitions.
@@ -62,6 +65,14 @@ def _answer(call: Call, asked: Asked) -> Answer:
     )
 
 
+def _answer_many(call: Call, asked: Asked) -> Answer:
+    sessions, is_committed = call.server.fetch_sessions, asked[3] == READ_COMMITTED
+    found = sessions.whole(call.client, asked[6], call.version >= BY_ID, is_committed)
+    if found is None:
+        return answer_whole(call, asked)
+    return _WholeFetch(call, asked, *found).answer()
+
+
 def _refusal(call: Call, code: Code) -> FileSend:
     return FileSend(response_parts(call.version, call.correlation_id, (), code=code))
 
@@ -79,8 +90,11 @@ class _SessionFetch(Fetch):
         # How many bytes there are of what is listened to, which are not enough.
         self._counted: dict[Followed, int] = {}
 
+    def _to_read(self) -> list[Followed]:
+        return list(self._session.ready)
+
     def read_all(self) -> Any:
-        self._reading = list(self._session.ready)
+        self._reading = self._to_read()
         self._wanted = [each.wanted for each in self._reading]
         return super().read_all()
 
@@ -128,8 +142,8 @@ class _SessionFetch(Fetch):
         if not self.is_waiting:
             return
         assert followed.source is not None  # else nobody would have told
-        log = followed.source.log
-        size_bytes = self.count(log.topic, log.partition, followed.offset, followed.max_bytes)
+        log, wanted = followed.source.log, followed.wanted
+        size_bytes = self.count(log.topic, log.partition, wanted.offset, wanted.max_bytes)
         if size_bytes is not None:
             self.lacking_bytes -= size_bytes - self._counted.get(followed, 0)
             self._counted[followed] = size_bytes
@@ -153,3 +167,39 @@ class _SessionFetch(Fetch):
         if self._session.waiting is self:
             self._session.waiting = None
         super().cancel()
+
+
+class _WholeFetch(_SessionFetch):
+    """A request that names all partitions of a session of which its client doesn't know."""
+
+    __slots__ = ("_named",)
+
+    def __init__(
+        self, call: Call, asked: Asked, session: FetchSession, named: list[Followed]
+    ) -> None:
+        super().__init__(call, asked, session)
+        self._named = named
+
+    def _to_read(self) -> list[Followed]:
+        session = self._session
+        if session.is_over:  # to make room for others: nothing was kept up to date since
+            return self._named
+        return [each for each in self._named if each in session.ready]
+
+    def _hold(self, found: list[Fetched]) -> Answer:
+        for followed, read in zip(self._reading, found, strict=True):
+            followed.tell(read)  # whatever the response will be, it tells of all
+        return super()._hold(found)
+
+    def _response(self, found: list[Fetched], session: int = 0) -> bytes | FileSend:
+        own = self._session
+        own.is_busy = False
+        news = dict(zip(self._reading, found, strict=True))
+        for followed, read in news.items():
+            own.tell(followed, read)
+        every = [news.get(each) or cast(Fetched, each.told) for each in self._named]
+        return super(_SessionFetch, self)._response(every)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._call.server.fetch_sessions.leave(self._session)

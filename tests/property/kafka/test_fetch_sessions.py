@@ -1,8 +1,12 @@
-"""Whatever happens, who has a session is told what one without a session is told."""
+"""Whatever happens, who has a session is told what one without a session is told.
+
+So is who names all partitions each time, and has a session without knowing of it.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,6 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kafka_bench import KafkaBench
 from kafka_logs import append_values
 from session_consumer import SessionConsumer
+
+from hermes.kafka import fetch_sessions
+from hermes.kafka.fetching import session_fetch
 
 PARTITIONS = 4
 partitions = st.integers(0, PARTITIONS)  # one more than there are
@@ -27,6 +34,7 @@ class Sessions(RuleBasedStateMachine):
         self.plain = SessionConsumer(self.bench)
         self.plain.ask({}, session_epoch=-1)
         self.consumer = SessionConsumer(self.bench)
+        self.whole = SessionConsumer(self.bench)
         self.offsets: dict[int, int] = {0: 0, 1: 0}
         self.news: dict[int, int] = dict(self.offsets)
         self.forgotten: set[int] = set()
@@ -66,15 +74,30 @@ class Sessions(RuleBasedStateMachine):
     def ask(self, wait_ms: int) -> None:
         self.consumer.send(self.news, self.forgotten, wait_ms=wait_ms)
         self.news, self.forgotten = {}, set()
-        if self.consumer.is_waiting:
-            assert wait_ms
-            self.append(0, is_flushed=True)
-            if self.consumer.is_waiting:
-                self.bench.clock.advance(2)
-        self.bench.turns(self.consumer.transport)
-        found = self.consumer.receive()
+        found = self.received(self.consumer, wait_ms)
         assert found.error_code == 0
         self.compare(found)
+
+    @rule(wait_ms=st.sampled_from([0, 0, 1000]), is_turned=st.booleans(), level=st.booleans())
+    def ask_for_all(self, wait_ms: int, is_turned: bool, level: bool) -> None:
+        """Clients name them in another order each time."""
+        numbers = sorted(self.offsets, reverse=is_turned)
+        wanted = {each: self.offsets[each] for each in numbers}
+        few = {"MANY_PARTITIONS": 1}
+        with patch.multiple(fetch_sessions, **few), patch.multiple(session_fetch, **few):
+            how: dict[str, Any] = {"session_epoch": -1, "isolation_level": level}
+            self.whole.send(wanted, wait_ms=wait_ms, **how)
+            found = self.received(self.whole, wait_ms)
+        assert found == self.plain.ask(wanted, **how)
+
+    def received(self, consumer: SessionConsumer, wait_ms: int) -> Any:
+        if consumer.is_waiting:
+            assert wait_ms
+            self.append(0, is_flushed=True)
+            if consumer.is_waiting:
+                self.bench.clock.advance(2)
+        self.bench.turns(consumer.transport)
+        return consumer.receive()
 
     def compare(self, found: Any) -> None:
         whole = self.plain.ask(self.offsets, session_epoch=-1)

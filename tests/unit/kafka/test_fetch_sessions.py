@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_bench import KafkaBench
+from broker_bench import answers
+from kafka_bench import KafkaBench, messages
 from kafka_logs import append_values
 from session_consumer import SessionConsumer
 from transacted_logs import Writer
@@ -357,3 +358,133 @@ def test_what_comes_while_a_disk_is_read_is_not_missed(bench: KafkaBench) -> Non
     append(bench, b"one")
     assert not session.watch(followed_one, read)
     assert list(session.ready) == [followed_one]
+
+
+# -- clients that know of none ---------------------------------------------------------------------
+
+MANY = 80
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Iterator[KafkaBench]:
+    bench = KafkaBench(tmp_path, topics={"new": {"format": "kafka", "partitions": MANY}})
+    bench.shared.topics.create_declared("new")
+    yield bench
+    bench.close()
+
+
+def wanted(*, but: int = -1, **moved: int) -> dict[int, int]:
+    offsets = dict.fromkeys(range(MANY), 0) | {int(key[1:]): at for key, at in moved.items()}
+    return {number: at for number, at in offsets.items() if number != but}
+
+
+def asked(consumer: SessionConsumer, offsets: dict[int, int], **more: Any) -> dict[int, int]:
+    """Of each partition that was answered, in that order, how many bytes came."""
+    found = consumer.told(offsets, session_epoch=-1, **more)
+    assert consumer.number == 0
+    return {number: size for number, _, _, size in found}
+
+
+def test_what_has_not_changed_is_answered_without_being_read(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    assert list(asked(consumer, wanted())) == list(range(MANY))
+    read_before = wide.shared.metrics.fetches
+    append(wide, b"one", partition=7)
+    found = asked(consumer, dict(reversed(wanted().items())))
+    assert list(found) == list(reversed(range(MANY)))
+    assert [number for number, size in found.items() if size] == [7]
+    assert wide.shared.metrics.fetches - read_before == 1
+    assert not any(asked(consumer, wanted(p7=1)).values())
+    assert not any(asked(consumer, wanted(p7=1)).values())
+    assert wide.shared.metrics.fetches - read_before == 2
+
+
+def test_one_that_waits_hears_of_what_is_new(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    for offset in range(3):
+        consumer.send(wanted(p70=offset), wait_ms=10_000, session_epoch=-1)
+        assert consumer.is_waiting
+        read_before = wide.shared.metrics.fetches
+        append(wide, b"more", partition=70)
+        wide.turns(consumer.transport)
+        ((topic),) = consumer.receive().responses
+        found = {part.partition_index: len(part.records or b"") for part in topic.partitions}
+        assert [number for number, size in found.items() if size] == [70]
+        assert len(found) == MANY
+        assert wide.shared.metrics.fetches - read_before == 1
+
+
+def test_partitions_that_are_named_no_more_are_followed_no_more(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    asked(consumer, wanted())
+    assert followed(wide) == MANY
+    assert 5 not in asked(consumer, wanted(but=5))
+    assert followed(wide) == MANY - 1
+    assert len(asked(consumer, {0: 0, 1: 0})) == 2
+
+
+def test_another_request_before_the_answer_has_its_own(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    asked(consumer, wanted())
+    for _ in range(2):
+        consumer.send(wanted(), wait_ms=10_000, session_epoch=-1)
+    assert consumer.is_waiting
+    append(wide, b"one")
+    wide.turns(consumer.transport)
+    both = answers(consumer.transport)
+    assert both[0] == both[1]
+
+
+def test_nothing_is_left_of_who_leaves_while_it_waits(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    consumer.send(wanted(), wait_ms=10_000, session_epoch=-1)
+    assert followed(wide) == MANY
+    consumer.connection.connectionLost()
+    assert followed(wide) == len(wide.shared.waiting) == len(wide.server.fetch_sessions) == 0
+
+
+def test_one_that_makes_room_while_it_waits_is_answered_in_full(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    asked(consumer, wanted())
+    append(wide, b"one", partition=9)
+    consumer.send(wanted(p9=1), wait_ms=10_000, session_epoch=-1)
+    (session,) = wide.server.fetch_sessions
+    wide.server.fetch_sessions.leave(session)
+    wide.turns(consumer.transport)
+    assert [len(each.partitions) for each in consumer.receive().responses] == [MANY]
+    assert asked(consumer, wanted(p9=0))[9] > 0
+    assert len(wide.server.fetch_sessions) == 1
+
+
+def test_nobody_can_take_part_in_one(wide: KafkaBench) -> None:
+    consumer, other = SessionConsumer(wide), SessionConsumer(wide)
+    asked(consumer, wanted())
+    (session,) = wide.server.fetch_sessions
+    other.number, other.epoch = session.number, 1
+    assert other.ask({}).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    other.ask({}, session_epoch=0)
+    assert list(wide.server.fetch_sessions) == [session]
+
+
+def test_one_that_names_a_partition_twice_has_none(wide: KafkaBench) -> None:
+    consumer = SessionConsumer(wide)
+    make = messages("Fetch", 12, "request")
+    parts = [
+        make.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1)
+        for number in (*range(MANY), 0)
+    ]
+    twice = (make.FetchTopic(topic="new", partitions=tuple(parts)),)
+    found = consumer.ask({}, topics=twice, session_epoch=-1)
+    assert [len(each.partitions) for each in found.responses] == [MANY]
+    assert len(wide.server.fetch_sessions) == followed(wide) == 0
+
+
+def test_without_memory_all_is_read_each_time(tmp_path: Path) -> None:
+    topics = {"new": {"format": "kafka", "partitions": MANY}}
+    bench = KafkaBench(tmp_path, topics=topics, fetch_session_memory="0")
+    bench.shared.topics.create_declared("new")
+    consumer = SessionConsumer(bench)
+    for _ in range(2):
+        assert len(asked(consumer, wanted())) == MANY
+    assert bench.shared.metrics.fetches == 2 * MANY
+    bench.close()
