@@ -7,17 +7,20 @@ of it against servers that misbehave.
 """
 
 import logging
+import selectors
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.utils import selector_select
 from kazoo.protocol.connection import ConnectionHandler, RWServerAvailable
 
 from hermes.backoff import growing_pause
@@ -43,6 +46,14 @@ _FREE_RECONNECTS: Final = 3
 _FIRST_REST_SECONDS: Final = 0.1
 _LONGEST_REST_SECONDS: Final = 2.0
 _PROBE_SECONDS: Final = 1.0
+
+#: kazoo waits several times for each response, with a new selector each time: one of epoll's takes
+#: four system calls more.
+_POLLING: Final = SimpleNamespace(
+    EVENT_READ=selectors.EVENT_READ,
+    EVENT_WRITE=selectors.EVENT_WRITE,
+    DefaultSelector=selectors.PollSelector,
+)
 
 _EXPECTED: Final = (
     ConnectionDropped,
@@ -75,8 +86,8 @@ class BoundedHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """As kazoo's, which doesn't know of what TLS has read ahead, where a response may wait."""
         ahead = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
         if not ahead:
-            return super().select(readers, writers, others, timeout)
-        ready, writable, odd = super().select(readers, writers, others, 0)
+            return selector_select(readers, writers, others, timeout, _POLLING)
+        ready, writable, odd = selector_select(readers, writers, others, 0, _POLLING)
         return [*ready, *(each for each in ahead if each not in ready)], writable, odd
 
 
