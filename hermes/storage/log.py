@@ -53,6 +53,9 @@ from hermes.storage.settings import LogSettings
 #: How often segments are looked at again when one was renamed or deleted at that moment.
 _LOOKS = 10
 
+#: How long a flush under way is waited for in between.
+_LOOK_SECONDS = 0.1
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -531,8 +534,13 @@ class Log:
                 return self._reader.segment_infos(view, end, size, newest_ms)
             except (OSError, SegmentRetiredError) as error:
                 # A flush renames and retention deletes meanwhile: then look again.
+                is_passing = isinstance(error, FileNotFoundError | SegmentRetiredError)
+                if is_passing and state.view is not view:
+                    continue
                 tries -= 1
-                if tries and isinstance(error, FileNotFoundError | SegmentRetiredError):
+                if is_passing and tries:
+                    if state.flush_lock.acquire(timeout=_LOOK_SECONDS):  # it has the new name then
+                        state.flush_lock.release()
                     continue
                 if isinstance(error, SegmentRetiredError):
                     raise state.offline_error() from error
