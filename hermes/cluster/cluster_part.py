@@ -98,19 +98,25 @@ class ClusterPart:
         self._known.tell(Failure(stops))  # type: ignore[no-untyped-call]
 
     def _publish_local(self, names: Collection[str]) -> None:
-        published = dict(self._local)  # the cluster's thread reads what it was given
+        changed: dict[str, LocalPartitions | None] = {}
         for each in {*names, *self._without_id}:
             if self._registry.is_being_deleted(each):
                 continue  # its logs are gone before it is: it would look like one of 0.7
-            published.pop(each, None)
             self._without_id.discard(each)
+            local = None
             if self._registry.exists(each):
                 local = self._local_of(each)
                 if local is None:
                     self._without_id.add(each)
+            if local != self._local.get(each):
+                changed[each] = local
+        if changed:
+            published = dict(self._local)  # the cluster's thread reads what it was given
+            for name, local in changed.items():
+                if local is None:
+                    del published[name]
                 else:
-                    published[each] = local
-        if published != self._local:
+                    published[name] = local
             self._local = published
             self.cluster.publish_local(published)
 

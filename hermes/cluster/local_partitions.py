@@ -84,13 +84,15 @@ class LocalChanges:
         self, published: Mapping[str, LocalPartitions], contents: TreeContents
     ) -> Iterator[Addition]:
         settled, self._settled = self._settled, {}
+        doomed = self._doomed(contents)
         for name, local in published.items():
             node = contents.topics.get(name)
             before = settled.get(name)
             if before is not None and before[0] is local and before[1] is node:
                 self._settled[name] = before
                 continue
-            if not fits_in_a_path(name) or self._is_doomed(name, local, contents):
+            is_doomed = any(local.is_of(*each) for each in doomed.get(name, ()))
+            if is_doomed or not fits_in_a_path(name):
                 continue
             addition = Addition(name, self._broker_id, local)
             if addition.apply(node) is node:
@@ -98,13 +100,13 @@ class LocalChanges:
             else:
                 yield addition
 
-    def _is_doomed(self, name: str, local: LocalPartitions, contents: TreeContents) -> bool:
-        return any(
-            deleted.name == name
-            and self._broker_id in deleted.brokers
-            and local.is_of(topic_id, deleted)
-            for topic_id, deleted in contents.deleted.items()
-        )
+    def _doomed(self, contents: TreeContents) -> Mapping[str, list[tuple[UUID, DeletedTopic]]]:
+        """By name the topics that this broker has yet to delete."""
+        doomed: dict[str, list[tuple[UUID, DeletedTopic]]] = {}
+        for topic_id, deleted in contents.deleted.items():
+            if self._broker_id in deleted.brokers:
+                doomed.setdefault(deleted.name, []).append((topic_id, deleted))
+        return doomed
 
     def _removals(
         self, published: Mapping[str, LocalPartitions], contents: TreeContents

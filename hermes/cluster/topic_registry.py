@@ -310,16 +310,21 @@ class TopicRegistry:
         self._deleted_ids[topic] = next((log.topic_id for log in logs if log.topic_id), None)
         return logs
 
-    def end_delete(self, topic: str) -> None:
-        """The files are gone (or the attempt failed): the name may be used again.
+    def end_delete(self, *topics: str) -> None:
+        """The files are gone (or the attempt failed): the names may be used again.
 
         Those that waited for that come first, before anybody can begin the next delete.
         """
+        doomed = set(topics)
+        left = [each for each in self._directory.logs if each[0] in doomed]
+        for topic in topics:
+            self._end_delete(topic, [number for name, number in left if name == topic])
+
+    def _end_delete(self, topic: str, left: Iterable[int]) -> None:
         gone, topic_id = self._deleting.pop(topic), self._deleted_ids.pop(topic)
         del self._counts[topic], self._written[topic]
-        for name, partition in self._directory.logs:
-            if name == topic:
-                self._note(name, partition)
+        for partition in left:
+            self._note(topic, partition)
         if topic not in self._counts:
             self._on_deleted(topic, topic_id)
         self._tell(topic)

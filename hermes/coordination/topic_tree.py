@@ -47,6 +47,9 @@ _PRODUCER_IDS_END: Final = 1 << 63
 #: How many nodes are asked for at once.
 _AT_ONCE: Final = 500
 
+#: Of how many it is asked first which there are.
+_MANY: Final = 16
+
 _Parsed = TypeVar("_Parsed")
 
 
@@ -89,6 +92,9 @@ class TopicTree:
         self._changes = NotedChanges(session)
         self._on_fault = on_fault
         self.replicas = ReplicaTree(session)
+        # Deleted topics of which a broker here has said that it has no more, and which.
+        self._said: dict[UUID, int] = {}
+        self._last_deleted: Mapping[UUID, DeletedTopic] = {}  # as they were read
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -106,22 +112,21 @@ class TopicTree:
         if known is not None and last.version == known.version:
             # That a broker has deleted its part is no change of a topic. Who took it to be still to
             # be deleted would delete the next topic with its name.
-            return known._replace(deleted=self._deleted()) if known.deleted else known
+            return known._replace(deleted=self._deleted(set())) if known.deleted else known
         changed = None if known is None else self._changed_since(known.version, last)
         if known is None or changed is None:
             topics = self._topics(self._session.children(KAFKA_TOPICS))
             replicas = self.replicas.read(self.replicas.topics(), self._on_fault)
-        else:
-            names = sorted(changed)
-            topics = {name: node for name, node in known.topics.items() if name not in changed}
-            # Mostly only who has copies has changed: the same topic stays the same object.
-            topics |= {
-                name: found if known.topics.get(name) != found else known.topics[name]
-                for name, found in self._topics(names).items()
-            }
-            replicas = {name: node for name, node in known.replicas.items() if name not in changed}
-            replicas |= self.replicas.read(names, self._on_fault)
-        return TreeContents(last.version, topics, self._deleted(), replicas)
+            return TreeContents(last.version, topics, self._deleted(None), replicas)
+        topics = {name: node for name, node in known.topics.items() if name not in changed}
+        # Mostly only who has copies has changed: the same topic stays the same object.
+        there = {
+            name: found if known.topics.get(name) != found else known.topics[name]
+            for name, found in self._topics(self._there_of(changed)).items()
+        }
+        replicas = {name: node for name, node in known.replicas.items() if name not in changed}
+        replicas |= self.replicas.read(sorted(there), self._on_fault)
+        return TreeContents(last.version, topics | there, self._deleted(changed), replicas)
 
     def _changed_since(self, version: int, last: Node) -> Set[str] | None:
         """The topics that have changed since a version; None where that isn't known."""
@@ -130,15 +135,39 @@ class TopicTree:
             noted = self._session.get(RECENT_CHANGES)
         return changes_of(last, noted).since(version)
 
+    def _there_of(self, names: Set[str]) -> Sequence[str]:
+        """Of topics those that may be there: of many, most may be deleted."""
+        if len(names) > _MANY:
+            names = names & set(self._session.children(KAFKA_TOPICS))
+        return sorted(names)
+
     def _topics(self, names: Sequence[str]) -> dict[str, TopicNode]:
         return {
             path.rpartition("/")[2]: node
             for path, node in self._parsed(KAFKA_TOPICS, names, parse_topic)
         }
 
-    def _deleted(self) -> dict[UUID, DeletedTopic]:
+    def _deleted(self, changed: Set[str] | None) -> Mapping[UUID, DeletedTopic]:
+        """Those that there are.
+
+        Others' files are their own matter: what was read before is only read again where a broker
+        here has said that it has no more, or the topic is `changed`; all of it where that is None.
+        """
+        said = dict(self._said)
+        kept = {
+            str(key): (key, each)
+            for key, each in self._last_deleted.items()
+            if changed is not None and each.name not in changed and key not in said
+        }
         names = self._session.children(KAFKA_DELETED)
-        return dict(each for _, each in self._parsed(KAFKA_DELETED, names, _deleted_with_id))
+        unknown = [each for each in names if each not in kept]
+        found = dict(each for _, each in self._parsed(KAFKA_DELETED, unknown, _deleted_with_id))
+        for key, broker_id in said.items():
+            if key not in found or broker_id not in found[key].brokers:
+                self._said.pop(key, None)
+        found |= dict(kept[each] for each in names if each in kept)
+        self._last_deleted = found
+        return found
 
     def _parsed(
         self, parent: str, names: Sequence[str], parse: Callable[[str, bytes], _Parsed]
@@ -253,8 +282,10 @@ class TopicTree:
         Returns the nodes that were deleted, and what can't be understood.
         """
         deleted: dict[str, TopicNode | InvalidNodeError] = {}
+        is_again = False
 
         def decide(found: Sequence[Node | None]) -> tuple[list[Operation], list[str]]:
+            nonlocal is_again
             deleted.clear()
             doomed = {}
             for (name, is_wanted), node in zip(wanted.items(), found, strict=True):
@@ -265,30 +296,40 @@ class TopicTree:
                 except InvalidNodeError as error:
                     deleted[name] = error
             operations: list[Operation] = []
-            for name, some in self._deletions(doomed).items():
+            for name, some in self._deletions(doomed, is_again=is_again).items():
                 if isinstance(some, InvalidNodeError):
                     deleted[name] = some
                 else:
                     deleted[name] = doomed[name][1]
                     operations += some
             gone = [name for name, node in deleted.items() if isinstance(node, TopicNode)]
+            is_again = True
             return operations, gone
 
         self._changes.carry_out_together([topic_node_path(name) for name in wanted], decide)
         return deleted
 
     def _deletions(
-        self, doomed: Mapping[str, tuple[Node, TopicNode]]
+        self, doomed: Mapping[str, tuple[Node, TopicNode]], *, is_again: bool
     ) -> dict[str, list[Operation] | InvalidNodeError]:
-        """How to delete topics, and note who has files of each; or what can't be understood."""
-        copies = self._session.get_all([replicas_path(name) for name in doomed])
-        # A broker of an earlier version may have put a node that it read before the topic was
-        # deleted in the place of the next one of that name: then more is still to be deleted.
-        noted = self._session.get_all([deleted_path(topic.id) for _, topic in doomed.values()])
+        """How to delete topics, and note who has files of each; or what can't be understood.
+
+        `is_again`: that failed, and so all is looked at that it might have failed for.
+        """
+        copied = sorted(doomed)
+        if not is_again and len(doomed) > _MANY:
+            copied = sorted(doomed.keys() & set(self.replicas.topics()))
+        found = self._session.get_all([replicas_path(name) for name in copied])
+        copies = dict(zip(copied, found, strict=True))
+        noted: Sequence[Node | None] = [None] * len(doomed)
+        if is_again:
+            # A broker of an earlier version may have put a node that it read before the topic was
+            # deleted in the place of the next one of that name: then more is still to be deleted.
+            noted = self._session.get_all([deleted_path(topic.id) for _, topic in doomed.values()])
         operations: dict[str, list[Operation] | InvalidNodeError] = {}
-        for (name, (node, topic)), copy, left in zip(doomed.items(), copies, noted, strict=True):
+        for (name, (node, topic)), left in zip(doomed.items(), noted, strict=True):
             try:
-                operations[name] = _deletion(name, node, topic, copy, left)
+                operations[name] = _deletion(name, node, topic, copies.get(name), left)
             except InvalidNodeError as error:
                 operations[name] = error
         return operations
@@ -296,6 +337,13 @@ class TopicTree:
     def has_deleted(self, topic_ids: Sequence[UUID], broker_id: int) -> None:
         """A broker has no more files of topics that were deleted; of `MOST_DELETED` at most."""
         paths = list(map(deleted_path, topic_ids))
+        self._said |= dict.fromkeys(topic_ids, broker_id)
+        known = [self._last_deleted.get(each) for each in topic_ids]
+        if all(each is not None and each.brokers == {broker_id} for each in known):
+            # Nobody else has a part in it: nearly always they are as they were read, and were made.
+            gone = self._session.transact(lambda made: [made.delete(path, 0) for path in paths])
+            if not any(isinstance(each, Exception) for each in gone):
+                return
 
         def decide(found: Sequence[Node | None]) -> tuple[list[Operation], list[str]]:
             operations: list[Operation] = []

@@ -622,11 +622,31 @@ class DataDirectory:
                 is left of the files is tried again by the next call, or comes back with the next
                 start. Or another call is deleting the topic; this one has changed nothing.
         """
+        (deleted,) = self.delete_topics([topic])
+        if isinstance(deleted, StorageError):
+            raise deleted
+        return deleted
+
+    def delete_topics(self, topics: Sequence[str]) -> list[int | StorageError]:
+        """The same for some topics: of each, what `delete_topic` returns or raises. Blocks."""
+        found: dict[str, int | StorageError] = {}
         with self._change:
-            self._begin_deleting(topic)
-            doomed = [log for key, log in self._logs.items() if key[0] == topic]
-            self._logs = {key: log for key, log in self._logs.items() if key[0] != topic}
-        return self._delete(topic, None, doomed, is_all=True)
+            doomed: dict[str, list[Log]] = {}
+            for topic in topics:
+                try:
+                    self._begin_deleting(topic)
+                    doomed[topic] = []
+                except StorageError as error:
+                    found[topic] = error
+            kept = {}
+            for key, log in self._logs.items():
+                if key[0] in doomed:
+                    doomed[key[0]].append(log)
+                else:
+                    kept[key] = log
+            self._logs = kept
+        found |= self._delete(doomed, None, is_all=True)
+        return [found[topic] for topic in topics]
 
     def delete_copy(self, topic: str, partition: int, *, keeps_damaged: bool = False) -> int:
         """Delete one partition, of which others have copies. Blocks. As `delete_topic`.
@@ -641,9 +661,11 @@ class DataDirectory:
         for log in doomed if keeps_damaged else ():
             log.state.directory.kept = {os.path.basename(each.path) for each in log.damage}
             log.state.directory.keeps_all = log.replica.is_unreadable
-        deleted_bytes = self._delete(topic, partition, doomed, is_all=False)
+        deleted = self._delete({topic: doomed}, partition, is_all=False)[topic]
         self.watermarks.forget([(topic, partition)])
-        return deleted_bytes
+        if isinstance(deleted, StorageError):
+            raise deleted
+        return deleted
 
     def delete_left(self, topic: str) -> None:
         """Delete what a failed deletion has left, whatever has the topic's name now.
@@ -655,34 +677,54 @@ class DataDirectory:
             if topic not in self._undeleted:
                 return
             self._begin_deleting(topic)
-        self._delete(topic, None, [], is_all=False)
+        deleted = self._delete({topic: []}, None, is_all=False)[topic]
+        if isinstance(deleted, StorageError):
+            raise deleted
 
-    def _delete(self, topic: str, partition: int | None, doomed: list[Log], *, is_all: bool) -> int:
-        failures, gone, left = [], [], []
-        deleted_bytes = 0
+    def _delete(
+        self, doomed: Mapping[str, Sequence[Log]], partition: int | None, *, is_all: bool
+    ) -> dict[str, int | StorageError]:
+        """Delete the files of logs that are out of service: by topics, how many bytes they had."""
+        found: dict[str, int | StorageError] = {}
+        copies: list[TopicPartition] = []
         try:
-            for log in (*self._undeleted.pop(topic, ()), *doomed):
-                try:
-                    deleted_bytes += log.delete()
-                    gone.append(log)
-                except StorageError as error:
-                    failures.append(error)
-                    left.append(log)
-            if is_all and not failures:
-                remove_unused(self.path, topic, self.files)
-            copies = [(topic, log.partition) for log in gone if not log.is_sole_copy]
-            self.watermarks.forget(copies)
-            self.files.fsync_directory(self.path)
-        except OSError as error:
-            failures.append(storage_error(f"delete topic {topic}", error))
+            for topic, logs in doomed.items():
+                found[topic] = self._delete_logs(topic, logs, copies)
+            try:
+                if is_all:
+                    whole = {each for each, deleted in found.items() if isinstance(deleted, int)}
+                    remove_unused(self.path, whole, self.files)
+                self.watermarks.forget(copies)
+                self.files.fsync_directory(self.path)
+            except OSError as error:
+                for topic, deleted in found.items():
+                    if isinstance(deleted, int):
+                        found[topic] = storage_error(f"delete topic {topic}", error)
         finally:
             with self._change:
-                if left:  # others may be deleting other copies
+                self._deleting -= {(topic, partition) for topic in doomed}
+        return found
+
+    def _delete_logs(
+        self, topic: str, logs: Sequence[Log], copies: list[TopicPartition]
+    ) -> int | StorageError:
+        """Of one topic, whatever an earlier attempt has left included; `copies`: gets the gone."""
+        deleted_bytes, fault, left = 0, None, []
+        try:
+            for log in (*self._undeleted.pop(topic, ()), *logs):
+                try:
+                    deleted_bytes += log.delete()
+                except StorageError as error:
+                    fault = fault or error
+                    left.append(log)
+                    continue
+                if not log.is_sole_copy:
+                    copies.append((topic, log.partition))
+        finally:
+            if left:
+                with self._change:  # others may be deleting other copies
                     self._undeleted[topic] = [*self._undeleted.get(topic, ()), *left]
-                self._deleting.discard((topic, partition))
-        if failures:
-            raise failures[0]
-        return deleted_bytes
+        return fault or deleted_bytes
 
     def close(self, *, clean: bool = True, abandoned: Collection[Log] = ()) -> bool:
         """Flush and close all logs, and give the directory back. Blocks. Again is harmless.

@@ -21,6 +21,7 @@ a partition's directory.
 
 import os
 import re
+from collections.abc import Collection
 from typing import TypeAlias
 
 from hermes.errors import InvalidTopicError
@@ -172,17 +173,16 @@ def is_own_name(name: str) -> bool:
     )
 
 
-def remove_unused(path: str, topic: str, files: FileLayer) -> None:
-    """Remove directories of a topic without a message: what an interrupted delete has left.
+def remove_unused(path: str, topics: Collection[str], files: FileLayer) -> None:
+    """Remove directories of topics without a message: what an interrupted delete has left.
 
-    None of the topic's partitions may be in service.
+    None of the topics' partitions may be in service.
     """
     for name in files.listdir(path):
-        if not name.startswith(topic):
+        if name.rpartition("-")[0] not in topics:
             continue
-        parsed = parse_partition_directory(name)
         directory = os.path.join(path, name)
-        if parsed is None or parsed[0] != topic or not _may_be_log(directory, files):
+        if parse_partition_directory(name) is None or not _may_be_log(directory, files):
             continue
         if is_unused(directory, files):
             empty(directory, files)

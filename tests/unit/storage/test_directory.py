@@ -599,6 +599,25 @@ def test_one_partition_that_resists_does_not_save_the_others(log_dir: Path) -> N
     directory.close()
 
 
+def test_of_several_topics_each_is_deleted_whatever_becomes_of_the_others(log_dir: Path) -> None:
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    for topic in ("a", "b", "c"):
+        append(directory.create(topic, 0), message("x"))
+        directory.get(topic, 0).flush()
+    (log_dir / "b-0" / "notes").write_text("mine")
+    (log_dir / "c-7").mkdir()  # what an interrupted deletion has left
+    first, second, third, fourth = directory.delete_topics(["a", "b", "c", "none"])
+    assert (first, third, fourth) == (11, 11, 0)
+    assert isinstance(second, StorageError)
+    assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["b-0"]
+    assert dict(directory.logs) == {}
+    (log_dir / "b-0" / "notes").unlink()
+    assert directory.delete_topics(["b"]) == [11]
+    assert not (log_dir / "b-0").exists()
+    directory.close()
+
+
 def test_a_topic_that_is_being_deleted_is_left_alone_meanwhile(log_dir: Path) -> None:
     """A second delete that lifted the first one's mark would let create into a dying directory."""
     refused = []

@@ -18,6 +18,8 @@ from hermes.coordination.kafka_topics import (
     PRODUCER_IDS,
     DeletedTopic,
     TopicNode,
+    deleted_path,
+    format_deleted,
     with_broker_partitions,
 )
 from hermes.coordination.layout import BrokerPartition
@@ -180,6 +182,50 @@ def test_many_topics_are_deleted_in_one_step(trees: list[TopicTree], session: An
     for broker in (0, 1):
         tree.has_deleted(ids, broker)
     assert tree.read().deleted.keys() == {copied.id}
+
+
+def test_copies_and_what_was_noted_before_go_with_many_topics(
+    trees: list[TopicTree], session: Any
+) -> None:
+    tree, nodes = trees[0], {f"topic-{number}": kafka_topic(0) for number in range(20)}
+    noted, copied = nodes["topic-3"], nodes["topic-5"]
+    for name, node in nodes.items():
+        tree.create(name, node)
+    assert tree.replicas.create(
+        "topic-5", TopicReplicas(copied.id, (first_state((7, 8), {7: 1, 8: 1}),))
+    )
+    left = DeletedTopic("topic-3", "kafka", frozenset({9}))
+    session.create(deleted_path(noted.id), format_deleted(left))
+
+    assert tree.delete_all(dict.fromkeys(nodes, lambda _: True)) == nodes
+
+    contents = trees[1].read()
+    assert (contents.topics, contents.replicas) == ({}, {})
+    brokers = {each.name: each.brokers for each in contents.deleted.values()}
+    assert brokers.pop("topic-3") == {0, 9}
+    assert brokers.pop("topic-5") == {0, 7, 8}
+    assert set(brokers.values()) == {frozenset({0})}
+
+
+def test_who_has_deleted_its_part_knows_it_whatever_others_have_noted(
+    trees: list[TopicTree], session: Any
+) -> None:
+    tree, nodes = trees[0], [kafka_topic(0) for _ in range(3)]
+    for number, node in enumerate(nodes):
+        tree.create(f"topic-{number}", node)
+        tree.delete(f"topic-{number}", lambda _: True)
+    known = tree.read()
+    tree.has_deleted([nodes[0].id], 0)
+    known = tree.read(known)
+    assert known.deleted.keys() == {node.id for node in nodes[1:]}
+    # A broker of an earlier version has brought one back, and deleted it again.
+    more = DeletedTopic("topic-1", "kafka", frozenset({0, 5}))
+    session.set(deleted_path(nodes[1].id), format_deleted(more))
+
+    tree.has_deleted([node.id for node in nodes[1:]], 0)
+
+    assert tree.read(known).deleted == {nodes[1].id: more._replace(brokers=frozenset({5}))}
+    assert tree.read(known) == tree.read()
 
 
 def _is(wanted: TopicNode, found: TopicNode) -> bool:
