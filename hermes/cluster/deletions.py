@@ -3,7 +3,7 @@
 Of many, some at a time: whoever waits for messages of all of them hears of these together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -21,8 +21,8 @@ _MOST: Final = 200
 _MOST_SECONDS: Final = 0.5
 _THREADS: Final = 4
 
-#: How many are deleted in one go, of which the last step takes as long as of one.
-_TOGETHER: Final = 20
+#: How many segments, and topics, are deleted in one go: its last step takes as long as of one.
+_TOGETHER: Final = 40
 
 
 class _Doomed(NamedTuple):
@@ -57,7 +57,7 @@ class Deletions:
         return self._doomed.add(_Doomed(topic, logs, client))
 
     async def _delete(self, doomed: Sequence[_Doomed]) -> list[Failure | None]:
-        results = await self._delete_files([each.topic for each in doomed])
+        results = await self._delete_files(doomed)
         over = doomed[: len(results)]
         gone = [each.topic for each, fault in zip(over, results, strict=True) if fault is None]
         try:
@@ -71,22 +71,22 @@ class Deletions:
             self._tell(each, fault)
         return results
 
-    async def _delete_files(self, topics: Sequence[str]) -> list[Failure | None]:
+    async def _delete_files(self, doomed: Sequence[_Doomed]) -> list[Failure | None]:
         """What became of each, of the first ones at least."""
         # Each waits for the disk several times.
         shared, results = self._shared, dict[int, list[Failure | None]]()
-        starts = range(0, len(topics), _TOGETHER)
-        left, ends = iter(starts), shared.clock.seconds() + _MOST_SECONDS
+        parts = list(_parts(doomed))
+        left, ends = iter(enumerate(parts)), shared.clock.seconds() + _MOST_SECONDS
 
         def delete_some() -> None:
-            for start in left:
-                results[start] = self._delete_together(topics[start : start + _TOGETHER])
+            for number, topics in left:
+                results[number] = self._delete_together(topics)
                 if shared.clock.seconds() >= ends:
                     break
 
-        count = min(_THREADS, len(starts))
+        count = min(_THREADS, len(parts))
         await gatherResults([shared.in_thread(delete_some) for _ in range(count)])
-        return [each for start in sorted(results) for each in results[start]]
+        return [each for number in range(len(results)) for each in results[number]]
 
     def _delete_together(self, topics: Sequence[str]) -> list[Failure | None]:
         try:
@@ -125,3 +125,18 @@ class Deletions:
             client=doomed.client,
             error=fault.value,
         )
+
+
+def _parts(doomed: Sequence[_Doomed]) -> Iterator[list[str]]:
+    """Topics to delete in one go: of those with many segments each by itself."""
+    some: list[str] = []
+    size = 0
+    for topic, logs, _ in doomed:
+        segments = 1 + sum(len(log.view.segments) for log in logs)
+        if some and size + segments > _TOGETHER:
+            yield some
+            some, size = [], 0
+        some.append(topic)
+        size += segments
+    if some:
+        yield some

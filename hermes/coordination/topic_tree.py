@@ -48,7 +48,7 @@ _PRODUCER_IDS_END: Final = 1 << 63
 _AT_ONCE: Final = 500
 
 #: Of how many it is asked first which there are.
-_MANY: Final = 16
+_MANY: Final = 64
 
 _Parsed = TypeVar("_Parsed")
 

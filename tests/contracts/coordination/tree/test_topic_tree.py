@@ -187,7 +187,7 @@ def test_many_topics_are_deleted_in_one_step(trees: list[TopicTree], session: An
 def test_copies_and_what_was_noted_before_go_with_many_topics(
     trees: list[TopicTree], session: Any
 ) -> None:
-    tree, nodes = trees[0], {f"topic-{number}": kafka_topic(0) for number in range(20)}
+    tree, nodes = trees[0], {f"topic-{number}": kafka_topic(0) for number in range(70)}
     noted, copied = nodes["topic-3"], nodes["topic-5"]
     for name, node in nodes.items():
         tree.create(name, node)
