@@ -135,6 +135,12 @@ class TopicChanges:
         self._check_min_insync(topic.name, given, min(copies_of(topic)))
         if self._registry.exists(topic.name):
             self._changes.check_alter(_altering(topic.name, given, reset))
+        else:
+            self._check_elsewhere(topic.name, given)
+
+    def _check_elsewhere(self, name: str, given: Mapping[str, str]) -> None:
+        """Check settings of a topic of Kafka's format, which this broker needn't have any of."""
+        self._changes.check_settings(name, {**given, _FORMAT: FORMAT_KAFKA})
 
     def _check_min_insync(self, name: str, given: Mapping[str, str], copies: int) -> None:
         if _MIN_INSYNC not in given:
@@ -262,7 +268,7 @@ class TopicChanges:
             kept = {key: text for key, text in node.settings.items() if key not in reset}
             return replace(node, settings={**kept, **given})
 
-        self._changes.check_settings(topic.name, given)
+        self._check_elsewhere(topic.name, given)
         await self._part.cluster.do(lambda tree: tree.change(topic.name, change))
         await self._part.do(topic.name)
 

@@ -209,6 +209,31 @@ def test_more_in_sync_than_there_are_copies_are_refused(trio: Trio, name: str) -
             assert setting(trio, name, "min.insync.replicas") == value
 
 
+@pytest.mark.parametrize("key", ["min.insync.replicas", "cleanup.policy"])
+def test_any_broker_changes_settings_also_one_without_a_copy(
+    trio: Trio, name: str, key: str
+) -> None:
+    only(trio.client.create_topics([NewTopic(name, 1, replica_assignment=[[0, 1]])]))
+    make = parts("IncrementalAlterConfigs", 1)
+    value, wrong = {"min.insync.replicas": ("2", "none"), "cleanup.policy": ("compact", "x")}[key]
+    with KafkaConversation(trio.brokers[2].bootstrap_servers) as elsewhere:
+        for asked, is_check, code in (
+            (wrong, True, Code.INVALID_CONFIG),
+            (wrong, False, Code.INVALID_CONFIG),
+            (value, True, Code.NONE),
+            (value, False, Code.NONE),
+        ):
+            config = make.AlterableConfig(name=key, config_operation=0, value=asked)
+            resource = make.AlterConfigsResource(
+                resource_type=2, resource_name=name, configs=(config,)
+            )
+            answer = elsewhere.ask(
+                "IncrementalAlterConfigs", 1, resources=(resource,), validate_only=is_check
+            )
+            assert [Code(each.error_code) for each in answer.responses] == [code]
+    assert setting(trio, name, key) == value
+
+
 def setting(trio: Trio, topic: str, key: str) -> str:
     found = only(trio.client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
     return str(found[key].value)
