@@ -686,45 +686,50 @@ class DataDirectory:
     ) -> dict[str, int | StorageError]:
         """Delete the files of logs that are out of service: by topics, how many bytes they had."""
         found: dict[str, int | StorageError] = {}
-        copies: list[TopicPartition] = []
+        gone: list[Log] = []
         try:
             for topic, logs in doomed.items():
-                found[topic] = self._delete_logs(topic, logs, copies)
+                found[topic] = self._delete_logs(topic, logs, gone)
+            whole = {each for each, deleted in found.items() if isinstance(deleted, int)}
             try:
                 if is_all:
-                    whole = {each for each, deleted in found.items() if isinstance(deleted, int)}
                     remove_unused(self.path, whole, self.files)
-                self.watermarks.forget(copies)
+                copies = [each for each in gone if not each.is_sole_copy]
+                self.watermarks.forget([(each.topic, each.partition) for each in copies])
                 self.files.fsync_directory(self.path)
-            except OSError as error:
-                for topic, deleted in found.items():
-                    if isinstance(deleted, int):
-                        found[topic] = storage_error(f"delete topic {topic}", error)
+            except (OSError, StorageError) as error:
+                # They may come back with the next start, and what was noted of them counts.
+                self._are_left(gone)
+                for topic in whole:
+                    what = f"delete topic {topic}"
+                    found[topic] = (
+                        error if isinstance(error, StorageError) else storage_error(what, error)
+                    )
         finally:
             with self._change:
                 self._deleting -= {(topic, partition) for topic in doomed}
         return found
 
-    def _delete_logs(
-        self, topic: str, logs: Sequence[Log], copies: list[TopicPartition]
-    ) -> int | StorageError:
-        """Of one topic, whatever an earlier attempt has left included; `copies`: gets the gone."""
+    def _delete_logs(self, topic: str, logs: Sequence[Log], gone: list[Log]) -> int | StorageError:
+        """Of one topic, whatever an earlier attempt has left included; `gone`: gets those."""
         deleted_bytes, fault, left = 0, None, []
         try:
             for log in (*self._undeleted.pop(topic, ()), *logs):
                 try:
                     deleted_bytes += log.delete()
+                    gone.append(log)
                 except StorageError as error:
                     fault = fault or error
                     left.append(log)
-                    continue
-                if not log.is_sole_copy:
-                    copies.append((topic, log.partition))
         finally:
-            if left:
-                with self._change:  # others may be deleting other copies
-                    self._undeleted[topic] = [*self._undeleted.get(topic, ()), *left]
+            self._are_left(left)
         return fault or deleted_bytes
+
+    def _are_left(self, logs: Sequence[Log]) -> None:
+        """Let the next attempt delete these, too."""
+        with self._change:  # others may be deleting other copies
+            for log in logs:
+                self._undeleted[log.topic] = [*self._undeleted.get(log.topic, ()), log]
 
     def close(self, *, clean: bool = True, abandoned: Collection[Log] = ()) -> bool:
         """Flush and close all logs, and give the directory back. Blocks. Again is harmless.

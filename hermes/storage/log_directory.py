@@ -50,7 +50,7 @@ class LogDirectory:
         self._files = files
         self._descriptors = descriptors
         self.kept: Collection[str] = ()
-        self.keeps_all = False
+        self.keeps_all = self._is_deleted = False
         self._removed: list[Segment] = []
         self._delete_lock = threading.Lock()
 
@@ -126,7 +126,9 @@ class LogDirectory:
         `from_end`: the newest first, so that a crash leaves the log's beginning.
         """
         with self._delete_lock:
-            self._delete(from_end)
+            if not self._is_deleted:
+                self._delete(from_end)
+                self._is_deleted = True  # whatever has its name from now on is another one's
 
     def _delete(self, from_end: bool) -> None:
         try:

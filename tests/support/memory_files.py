@@ -39,6 +39,7 @@ class _Node:
         links: how many names it has.
         synced: how many states, or changes, are over and done with.
         unreadable: (start, end) of what the disk doesn't give back before it is written again.
+        turned: (position, mask) of bits that the disk has lost.
     """
 
     number: int
@@ -53,6 +54,7 @@ class _Node:
     modified_ns: int = 0
     synced: int = 0
     unreadable: list[tuple[int, int]] = field(default_factory=list)
+    turned: list[tuple[int, int]] = field(default_factory=list)
 
 
 class MemoryFiles(FileLayer):
@@ -303,10 +305,13 @@ class MemoryFiles(FileLayer):
         """
         node = self._node(descriptor)
         data, synced = bytes(node.data), node.synced + len(node.since)
+        turned = len(node.turned)
 
         def end() -> None:
             if synced >= node.synced:  # else a sync that began later is over already
                 node.durable, node.since = data, node.since[synced - node.synced :]
+                for lost in node.turned[turned:]:
+                    node.durable = _turned(node.durable, *lost)
                 node.synced = synced
 
         return end
@@ -324,13 +329,9 @@ class MemoryFiles(FileLayer):
     def rot(self, path: str, position: int, mask: int) -> None:
         """Turn bits of a byte that is on the disk, whoever reads it from now on."""
         node = self._regular(path)
-
-        def turned(data: bytes) -> bytes:
-            if position >= len(data):
-                return data
-            return data[:position] + bytes([data[position] ^ mask]) + data[position + 1 :]
-
-        node.durable, node.since = turned(node.durable), [turned(each) for each in node.since]
+        node.turned.append((position, mask))
+        node.durable = _turned(node.durable, position, mask)
+        node.since = [_turned(each, position, mask) for each in node.since]
         node.data[position] ^= mask
 
     def fail_reads(self, path: str, start: int, end: int) -> None:
@@ -379,6 +380,12 @@ class MemoryFiles(FileLayer):
             each.links = 1
         copy.durable_names = dict(copy.names)
         return copy
+
+
+def _turned(data: bytes, position: int, mask: int) -> bytes:
+    if position >= len(data):
+        return data
+    return data[:position] + bytes([data[position] ^ mask]) + data[position + 1 :]
 
 
 def _without(ranges: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:

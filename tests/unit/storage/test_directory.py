@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from errno import EIO, ENOSPC
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from storage_fakes import FaultyFiles, ForgetfulFiles, UnsyncedFiles, WatchedFiles
@@ -29,6 +30,7 @@ from hermes.storage import (
 )
 from hermes.storage.checkpoints import METADATA_NAME
 from hermes.storage.damage import Damage
+from hermes.storage.kafka_format import KAFKA
 from hermes.storage.layout import LARGEST_PARTITION
 
 
@@ -689,6 +691,36 @@ def test_copies_that_disks_refused_to_delete_go_later(log_dir: Path) -> None:
     directory.delete_left("a")
     assert [path.name for path in log_dir.iterdir() if path.is_dir()] == []
     assert [directory.watermarks.get("a", partition) for partition in range(2)] == [None, None]
+    directory.close()
+
+
+def test_what_is_deleted_and_may_come_back_is_deleted_again(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has no room to write down that it is gone; of its directories nothing is certain."""
+    directory = made(log_dir)
+    directory.open(NOW_MS)
+    topic_id = uuid4()
+    directory.create("a", 0, KAFKA, topic_id, is_sole_copy=False)
+    directory.watermarks.keep({("a", 0): 7})
+    synced: list[str] = []
+    monkeypatch.setattr(directory.files, "fsync_directory", synced.append)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DiskFullError("no room")
+
+    with monkeypatch.context() as full:
+        full.setattr("hermes.storage.watermarks.replace_whole", refuse)
+        for _ in range(2):
+            with pytest.raises(DiskFullError):
+                directory.delete_topic("a")
+            with pytest.raises(StorageError, match="an earlier topic a is not deleted yet"):
+                directory.create("a", 0, KAFKA, uuid4(), is_sole_copy=False)
+    synced.clear()
+    directory.delete_topic("a")
+    assert str(log_dir) in synced
+    assert directory.watermarks.get("a", 0) is None
+    directory.create("a", 0, KAFKA, uuid4(), is_sole_copy=False)
     directory.close()
 
 
