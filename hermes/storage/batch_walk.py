@@ -4,9 +4,10 @@
 is recovery's: it checks every CRC, and finds the next batch behind damage. What follows a bad batch
 is judged by evidence, in this order:
 
-1. Its header is plausible, and its size leads to a valid batch: only its messages are damaged. 2.
-Its header is plausible, and its size leads to the end or beyond it: a torn append, a bad tail. 3.
-Nothing is to be believed: the next place where a valid batch starts, byte by byte.
+1. Its header is plausible, and its size leads to a valid batch: only its messages are damaged.
+2. Its header is plausible, and its size leads to the end or beyond it: a torn append, a bad tail;
+   unless it is one of those that are known to have been on disk.
+3. Nothing is to be believed: the next place where a valid batch starts, byte by byte.
 
 Nothing is looked for inside a batch whose header can be believed: a message may hold whole batches.
 
@@ -93,25 +94,44 @@ def plausible(data: bytes, start: int, expected: int, base_offset: int) -> Batch
 
 
 def walk(
-    reader: BatchReader, position: int, expected: int, *, over_damage: bool = False
+    reader: BatchReader, position: int, expected: int, *, known_end: int | None = None
 ) -> Iterator[Place]:
     """Yield the batches from a position on, as long as whole ones can be there; no CRC is checked.
 
     Args:
         position: where a batch starts.
         expected: the smallest base offset that it may have.
-        over_damage: go on with the next valid batch where no header can be.
+        known_end: go on with the next valid batch where no header can be. All before this offset
+            was on disk, so none of that was torn; 0 if that isn't known of any.
     """
     while position < reader.end:
         header = reader.header_at(position, expected)
         if header is None:
-            found = _Search(reader).next_valid(position, expected) if over_damage else None
+            if known_end is None:
+                return
+            found = _Search(reader, known_end).next_valid(position, expected)
             if found is None:
                 return
             position, header = found
         yield Place(position, header)
         position += header.size_bytes
         expected = header.next_offset
+
+
+def intact(reader: BatchReader, position: int, expected: int, known_end: int) -> Iterator[Place]:
+    """As `walk`, but go over batches, too, whose CRC is wrong."""
+    search = _Search(reader, known_end)
+    found: Place | None = None
+    while True:
+        for place in walk(reader, position, expected):
+            if place != found and not reader.is_intact(place):
+                break
+            yield place
+            position, expected = place.end_position, place.header.next_offset
+        found = search.next_valid(position, expected) if position < reader.end else None
+        if found is None:
+            return
+        position, expected = found.position, found.header.base_offset
 
 
 def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
@@ -146,8 +166,9 @@ def next_valid(reader: BatchReader, position: int, expected: int) -> Place | Non
 
 
 class _Search:
-    def __init__(self, reader: BatchReader) -> None:
+    def __init__(self, reader: BatchReader, known_end: int = 0) -> None:
         self._reader = reader
+        self._known_end = known_end
         self._credit = _CREDIT_BYTES + reader.end
 
     def next_valid(self, position: int, expected: int) -> Place | None:
@@ -163,7 +184,9 @@ class _Search:
             if at != position and place.end_position <= reader.end and self._is_valid(place):
                 return place
             if place.end_position >= reader.end:
-                return None
+                if header.base_offset >= self._known_end:
+                    return None
+                break
             at, least = place.end_position, header.next_offset
         return self._anywhere(position + 1, expected)
 

@@ -171,8 +171,9 @@ class _Compaction:
         descriptor = self._files.open_read(segment.path)
         try:
             size, end = self._files.fstat(descriptor).st_size, 0
-            reader = BatchReader(self._files, descriptor, segment.base_offset, size)
-            for place in walk(reader, 0, segment.base_offset, over_damage=True):
+            base = segment.base_offset
+            reader = BatchReader(self._files, descriptor, base, size)
+            for place in walk(reader, 0, base, known_end=self._ends[segment]):
                 yield from _damaged(reader, end, place.position)
                 yield place.header, reader.read(place.position, place.header.size_bytes)
                 end = place.end_position

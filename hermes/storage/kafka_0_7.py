@@ -88,6 +88,11 @@ class Kafka07Format:
         """Every byte counts, valid or not."""
         return segment.base_offset + size_bytes
 
+    def reach(self, opened: OpenSegment, offset: int) -> tuple[int, int]:
+        size = opened.files.fstat(opened.descriptor).st_size
+        position = min(offset - opened.segment.base_offset, size)
+        return opened.segment.base_offset + position, position
+
     def scan(
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:

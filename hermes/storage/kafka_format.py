@@ -64,8 +64,6 @@ class KafkaFormat:
                 raise NotInMemoryError
             index.load(descriptor, end)
         _, stop = index.find(descriptor, end, files)
-        if start == end:
-            return stop, 0
         position, _ = index.find(descriptor, start, files)
         return position, max(0, stop - position)
 
@@ -103,14 +101,18 @@ class KafkaFormat:
         finally:
             files.close(descriptor)
 
+    def reach(self, opened: OpenSegment, offset: int) -> tuple[int, int]:
+        index = opened.segment.index
+        assert isinstance(index, KafkaIndex)
+        if offset == opened.segment.base_offset:
+            return offset, 0
+        return index.reach(opened.descriptor, offset)
+
     def scan(
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
-        base, position = opened.segment.base_offset, 0
-        if start > base:
-            index = opened.segment.index
-            assert isinstance(index, KafkaIndex)
-            _, position = index.find(opened.descriptor, start)
+        start, position = self.reach(opened, start)
+        base = opened.segment.base_offset
         reader = BatchReader(opened.files, opened.descriptor, base, size_bytes)
         return scan_batches(reader, position, start)
 

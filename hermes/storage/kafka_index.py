@@ -31,8 +31,8 @@ from zlib import crc32
 
 from hermes.protocol import core
 from hermes.protocol.loops import BatchesEnd
-from hermes.protocol.record_batches import LENGTH_END
-from hermes.storage.batch_walk import BatchReader, Place, walk
+from hermes.protocol.record_batches import HEADER_BYTES, LENGTH_END
+from hermes.storage.batch_walk import BatchReader, Place, intact, plausible, walk
 from hermes.storage.files import (
     FEW_BYTES,
     FileLayer,
@@ -249,7 +249,7 @@ class KafkaIndex(TimeIndex):
         offset, position = self._walked
         if offset >= end_offset:
             return
-        places = walk(self._reader(log_descriptor), position, offset, over_damage=True)
+        places = walk(self._reader(log_descriptor), position, offset, known_end=end_offset)
         self._advance(
             (position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
             for position, header in takewhile(
@@ -324,13 +324,26 @@ class KafkaIndex(TimeIndex):
             position = ~position
         end = position
         reader = self._reader(log_descriptor, files)
-        for place in walk(reader, position, self._base_offset, over_damage=True):
+        for place in walk(reader, position, self._base_offset, known_end=offset):
             if place.header.next_offset > offset:
                 if place.header.base_offset == offset and place.position == end:
                     self._remembered[offset % _REMEMBERED] = offset, end
                 return place.position, end
             end = place.end_position
         return end, end
+
+    def reach(self, log_descriptor: int, offset: int) -> tuple[int, int]:
+        """As `LogFormat.reach`."""
+        reached, end = self._base_offset, self._nearest(log_descriptor, offset, None)
+        reader = self._reader(log_descriptor)
+        for place in intact(reader, end, reached, offset):
+            if place.header.next_offset > offset:
+                return offset, end if reached == offset else place.position
+            reached, end = place.header.next_offset, place.end_position
+        left = reader.read(end, HEADER_BYTES)
+        # Compaction may have left out what came before the offset; then that begins there.
+        is_there = not left or plausible(left, 0, offset, self._base_offset) is not None
+        return offset if is_there else reached, end
 
     @contextmanager
     def _guarded(self, files: FileLayer | None) -> Iterator[None]:
@@ -422,7 +435,7 @@ class KafkaIndex(TimeIndex):
         """The offset after the last batch that ends up to a limit, from a batch's position on."""
         end = self._base_offset
         begin = max(position, self._nearest_position(log_descriptor, limit - 1, self._files))
-        for place in walk(self._reader(log_descriptor), begin, end, over_damage=True):
+        for place in walk(self._reader(log_descriptor), begin, end, known_end=0):
             if place.end_position > limit:
                 break
             end = place.header.next_offset
@@ -467,8 +480,11 @@ class KafkaIndex(TimeIndex):
             self._keep_until(log_descriptor, None)
         end, position = self._walked
         reader = BatchReader(self._files, log_descriptor, self._base_offset, size_bytes)
-        for place in walk(reader, position, end, over_damage=True):
-            end = place.header.next_offset
+        for is_torn in (False, True):  # or so it seems, once it has been walked through
+            if position < size_bytes:
+                known_end = self.told_end() if is_torn else 0
+                for place in walk(reader, position, end, known_end=known_end):
+                    position, end = place.end_position, place.header.next_offset
         return end
 
     def time_entry(self, time_ms: int) -> tuple[int, int]:

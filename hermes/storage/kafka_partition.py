@@ -320,7 +320,7 @@ class KafkaPartition(FormatSidecar):
                     )
                 size = self._files.fstat(descriptor).st_size
                 reader = BatchReader(self._files, descriptor, base, size)
-                for place in walk(reader, position, base, over_damage=True):
+                for place in walk(reader, position, base, known_end=stop):
                     if place.header.base_offset >= stop:
                         break
                     yield reader, place
@@ -380,7 +380,7 @@ class KafkaPartition(FormatSidecar):
             if header is None or header.leader_epoch == self.epochs.before(end):
                 return []
             found: list[tuple[int, int]] = []
-            for _, header in walk(reader, 0, segment.base_offset, over_damage=True):
+            for _, header in walk(reader, 0, segment.base_offset, known_end=end):
                 if not found or header.leader_epoch > found[-1][0]:
                     found.append((header.leader_epoch, header.base_offset))
             return found

@@ -123,13 +123,24 @@ class LogFormat(Protocol):
         Where its file doesn't end with a frame, it is one that no segment starts at.
         """
 
+    def reach(self, opened: OpenSegment, offset: int) -> tuple[int, int]:
+        """Find where an offset begins, all before which was on disk; its index is loaded.
+
+        Args:
+            offset: one of the segment's, or its end.
+
+        Returns:
+            (the offset, its position); or an earlier one, where what can be found of the segment
+            ends, since all that there is behind that is damaged.
+        """
+
     def scan(
         self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
         """Check every frame in a range of a segment; what follows the last valid one is a bad tail.
 
         Args:
-            start: the offset to begin at, where a frame starts.
+            start: the offset to begin at, or where `reach` comes to on the way there.
             size_bytes: the position after the last byte to look at.
             max_message_bytes: the largest payload to believe in where bytes are damaged.
         """

@@ -61,12 +61,9 @@ class LogOpening:
                     for each in state.sidecars
                 )
             except OSError as error:
-                failure = storage_error(f"{state.name}: open", error)
-                state.offline_reason, state.is_unreadable = str(failure), error.errno == EIO
-                raise failure from error
+                raise self._failed("open", error) from error
             except StorageError as error:
-                state.offline_reason = str(error)
-                state.is_unreadable = isinstance(error, CorruptLogError)
+                self._failed("open", error)
                 raise
             aside = (name for each in state.sidecars for name in each.set_aside)
             self.strange_files = tuple({**dict.fromkeys(loaded.strange), **dict.fromkeys(aside)})
@@ -132,9 +129,10 @@ class LogOpening:
             try:
                 return self._recover(now_ms)
             except OSError as error:
-                failure = storage_error(f"{state.name}: reopen", error)
-                state.offline_reason = str(failure)
-                raise LogOfflineError(str(failure)) from error
+                raise LogOfflineError(str(self._failed("reopen", error))) from error
+            except CorruptLogError as error:
+                self._failed("reopen", error)
+                raise
 
     def cut(self, offset: int, now_ms: int, *, is_forced: bool) -> RecoveryReport:
         """Under the flush lock, online: let the log end at an offset; see `LogReplica.cut_to`.
@@ -152,6 +150,10 @@ class LogOpening:
         try:
             limit = state.settings.max_message_bytes
             end = self._reader.boundary_before(view.up_to(tail.end), offset, limit)
+            if end < view.high_watermark and not is_forced:
+                raise CorruptLogError(
+                    f"{state.name} is damaged from offset {end} on: it can't be cut at {offset}"
+                )
             with state.lock:
                 kept = view.position_of(end) + 1
                 self._doomed = list(view.segments[kept:])
@@ -164,10 +166,21 @@ class LogOpening:
                 tail.end = end
             state.retire(self._doomed)
             return self._recover(now_ms)
-        except OSError as error:
-            failure = storage_error(f"{state.name}: cut at offset {offset}", error)
-            state.offline_reason = str(failure)
+        except (OSError, CorruptLogError) as error:
+            failure = self._failed(f"cut at offset {offset}", error)
             raise LogOfflineError(str(failure)) from error
+
+    def _failed(self, what: str, error: OSError | StorageError) -> StorageError:
+        """Note why the log is offline, and whether that may pass."""
+        state = self._state
+        if isinstance(error, OSError):
+            state.is_unreadable = error.errno == EIO
+            error = storage_error(f"{state.name}: {what}", error)
+        else:
+            state.is_unreadable = isinstance(error, CorruptLogError)
+        state.is_suspect |= state.is_unreadable
+        state.offline_reason = str(error)
+        return error
 
     def _remove_doomed(self) -> None:
         """Delete segments that a cut has left out, the newest first, each for certain."""

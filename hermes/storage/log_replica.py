@@ -59,7 +59,7 @@ class LogReplica:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether it couldn't be opened: files are missing or don't fit, or can't be read."""
+        """Whether files were missing or unreadable, or didn't fit, as it was last opened."""
         return self._state.is_unreadable
 
     @property

@@ -69,7 +69,7 @@ def _batches(opened: OpenSegment, index: KafkaIndex, start: int, end: int) -> It
     _, stop = index.find(descriptor, end)
     position, _ = index.find(descriptor, start)
     reader = BatchReader(files, descriptor, segment.base_offset, stop)
-    return walk(reader, position, segment.base_offset, over_damage=True)
+    return walk(reader, position, segment.base_offset, known_end=end)
 
 
 def _messages(opened: OpenSegment, place: Place) -> Iterator[TimestampedOffset]:

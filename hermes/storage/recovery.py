@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from hermes.errors import CorruptLogError
 from hermes.storage.append_times import believed_ms
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, read_exactly, write_all
@@ -174,15 +175,16 @@ class TailRecovery:
             `unflushed_bytes` that do not remain.
 
         Raises:
-            CorruptLogError: a file isn't what it was.
+            CorruptLogError: a file isn't what it was, or is damaged before `start`.
             OSError: the disk still fails.
         """
         parts = [LoadingSegment.of(segment, self._files) for segment in segments]
         last = parts[-1]
-        if last.end > end:
-            with self._opened(last.segment) as opened:
-                last.size_bytes, _ = last.segment.format.locate(*opened, end, end)
-            last.end = end
+        with self._opened(last.segment) as opened:
+            last.segment.index.load(opened.descriptor, end)
+            reached, size_bytes = last.segment.format.reach(opened, end)
+        if reached == end:
+            last.size_bytes, last.end = size_bytes, end
         kept, report = self._recover(parts, start, entries)
         kept_bytes = sum(part.size_bytes - part.start_position for part in parts[: len(kept)])
         return kept, replace(report, dropped_bytes=unflushed_bytes - kept_bytes)
@@ -196,6 +198,11 @@ class TailRecovery:
         reached = parts[: count_contiguous(parts)]
         for part in reached:
             self._scan(part, start)
+            if entries is not None and part.start < (start or 0):
+                raise CorruptLogError(
+                    f"{part.segment.path} is damaged from offset {part.start} on, and was flushed "
+                    f"up to {start}: restart the broker to go on with what is left"
+                )
             start = None if start is None else part.end
         wanted = [
             number
@@ -231,7 +238,7 @@ class TailRecovery:
         keep = max(1, sum(part.base_offset < end for part in kept))
         last, sizes = parts[keep - 1], sum(part.size_bytes for part in parts[: keep - 1])
         with self._opened(last.segment) as opened:
-            size, _ = last.segment.format.locate(*opened, end, end)
+            end, size = last.segment.format.reach(opened, end)
         last.report = last.report._replace(valid_end=end, valid_bytes=size)
         dropped_bytes = sum(part.size_bytes for part in parts) - sizes - size
         bad_ranges = tuple(each for each in report.bad_ranges if each[0] < end)
@@ -258,10 +265,9 @@ class TailRecovery:
                     segment.index.mend()
                 last = segment.index.last
                 start = segment.base_offset if last is None else last.end_offset
-            part.start = start
-            part.start_position, _ = segment.format.locate(*opened, start, start)
+            part.start, part.start_position = segment.format.reach(opened, start)
             limit = self._settings.max_message_bytes
-            part.report = segment.format.scan(opened, start, part.size_bytes, limit)
+            part.report = segment.format.scan(opened, part.start, part.size_bytes, limit)
 
     def _secure(
         self,

@@ -152,6 +152,23 @@ class TimeIndex:
             return False
         return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
 
+    def told_end(self) -> int:
+        """Up to where the segment was on disk once, by the last entry of the file that is whole."""
+        with unreadable_is_empty():
+            descriptor = self._files.open_read(self.path)
+            try:
+                count = self._files.fstat(descriptor).st_size // ENTRY_BYTES
+                first = max(0, count - _ENTRIES_A_READ)
+                size = (count - first) * ENTRY_BYTES
+                data = read_exactly(self._files, descriptor, size, first * ENTRY_BYTES)
+            finally:
+                self._files.close(descriptor)
+            for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):
+                entry = decode_entry(data, at)
+                if entry is not None:
+                    return entry.end_offset
+        return self._base_offset
+
     def mend(self) -> None:
         """Leave out what a power loss has torn, between entries that count and after them.
 

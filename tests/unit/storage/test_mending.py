@@ -1,21 +1,29 @@
 """Damaged places of a log get back what was there, from batches of another copy."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from kafka_logs import batches_in, open_kafka_log, record
 from storage_logs import NOW_MS
 
-from hermes.errors import CorruptLogError
-from hermes.protocol.record_batches import HEADER_BYTES, placed
+from hermes.errors import CorruptLogError, LogOfflineError
+from hermes.protocol.record_batches import HEADER_BYTES, LENGTH_END, placed
 from hermes.protocol.records import encode_batch
 from hermes.storage import Log
 from hermes.storage.mending import Mending, UnfitBatchesError, damage_from
 
 BATCHES = 9
 
+#: Up to where a log is committed that is cut.
+CUT_AT = 7
+
 #: Where a batch's own offset and its leader's epoch lie, which its CRC doesn't cover.
 UNCOVERED = {*range(8), *range(12, 16)}
+
+#: Where it says up to which offset it goes.
+LAST_OFFSET = range(23, 27)
 
 
 def copy(path: Path, value: bytes = b"value %d", epoch: int = 3, segment_bytes: int = 200) -> Log:
@@ -136,6 +144,79 @@ def test_damage_before_what_is_valid_is_told_from_a_torn_end(tmp_path: Path) -> 
         flip(path / f"{0:020}.log", place * size + HEADER_BYTES)
         found, _ = open_kafka_log(path, clean=False, is_sole_copy=False)
         assert (found.end_offset, found.replica.has_cut_damage) == (place, is_told)
+
+
+def cut(log: Log) -> Log:
+    log.commit(CUT_AT)
+    log.replica.cut_to(CUT_AT, NOW_MS)
+    return log
+
+
+def opened_again(log: Log) -> Log:
+    with log.state.lock:
+        log.state.go_offline("its disk has failed")
+    log.reopen(NOW_MS)
+    return log
+
+
+def killed(log: Log) -> Log:
+    log.close()
+    return open_kafka_log(Path(log.directory))[0]
+
+
+@pytest.mark.parametrize(
+    ("what", "end"), [(cut, CUT_AT), (opened_again, BATCHES), (killed, BATCHES)]
+)
+def test_no_damage_of_what_was_flushed_passes_for_a_torn_end(
+    tmp_path: Path, what: Callable[[Log], Log], end: int
+) -> None:
+    """A length may be damaged, and lead beyond the segment's end."""
+    path = tmp_path / "k-0"
+    segment = path / f"{0:020}.log"
+    copy(path, segment_bytes=1 << 20).close()
+    sound = {each: each.read_bytes() for each in path.iterdir()}
+    size = len(sound[segment]) // BATCHES
+    for position in {*range(8, HEADER_BYTES)} - UNCOVERED:
+        for bit in range(8):
+            for each, before in sound.items():
+                each.write_bytes(before)
+            log, _ = open_kafka_log(path, clean=True, is_sole_copy=False)
+            flip(segment, 3 * size + position, 1 << bit)
+            data = segment.read_bytes()
+            with suppress(LogOfflineError):
+                log = what(log)
+            if log.is_offline:
+                assert segment.read_bytes() == data
+                assert (what, log.is_suspect) == (cut, True)
+                assert position in LAST_OFFSET
+                log.close()
+                continue
+            assert (log.end_offset, log.flushed_end) == (end, end)
+            assert segment.read_bytes() == data[: end * size]
+            found = damage_from(log, 0)
+            assert found is not None
+            assert found[1].start == 3
+            log.close()
+
+
+@pytest.mark.parametrize("what", [cut, opened_again])
+def test_a_log_is_offline_where_nothing_of_its_end_is_found(
+    tmp_path: Path, what: Callable[[Log], Log]
+) -> None:
+    """Nothing is cut off that was committed."""
+    log = copy(tmp_path / "k-0", segment_bytes=1 << 20)
+    (segment,) = (tmp_path / "k-0").glob("*.log")
+    size = segment.stat().st_size // BATCHES
+    for number in range(3, BATCHES):
+        flip(segment, number * size + HEADER_BYTES - 5, 0x80)
+        flip(segment, number * size + LENGTH_END - 4, 0x40)
+    data = segment.read_bytes()
+    with pytest.raises(
+        (LogOfflineError, CorruptLogError), match=r"from offset 3 on|ends at offset 3"
+    ):
+        what(log)
+    assert (log.is_offline, log.replica.is_unreadable) == (True, True)
+    assert segment.read_bytes() == data
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
