@@ -10,6 +10,7 @@ be on disk, and segments needn't follow each other exactly.
 
 import os
 from collections.abc import Sequence
+from errno import EIO
 
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, scan_batches
@@ -57,6 +58,21 @@ class KafkaFormat:
         self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
     ) -> tuple[int, int]:
         """What begins inside a batch begins with the whole batch."""
+        _, position, _, length = self._span(segment, files, descriptor, start, end)
+        return position, length
+
+    def locate_intact(
+        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
+    ) -> tuple[int, int]:
+        index, position, before, length = self._span(segment, files, descriptor, start, end)
+        if position != before or (not length and index.is_damaged(descriptor, position, files)):
+            raise OSError(EIO, "what is there is damaged")
+        return position, length
+
+    def _span(
+        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
+    ) -> tuple[KafkaIndex, int, int, int]:
+        """Where a range begins, where the batch before that ends, and how many bytes it has."""
         index = segment.index
         assert isinstance(index, KafkaIndex)
         if not index.is_loaded:
@@ -64,8 +80,8 @@ class KafkaFormat:
                 raise NotInMemoryError
             index.load(descriptor, end)
         _, stop = index.find(descriptor, end, files)
-        position, _ = index.find(descriptor, start, files)
-        return position, max(0, stop - position)
+        position, before = index.find(descriptor, start, files)
+        return index, position, before, max(0, stop - position)
 
     def whole_bytes(
         self,

@@ -332,6 +332,11 @@ class KafkaIndex(TimeIndex):
             end = place.end_position
         return end, end
 
+    def is_damaged(self, log_descriptor: int, position: int, files: FileLayer) -> bool:
+        """Whether something is at a position, and no whole batch."""
+        reader = self._reader(log_descriptor, files)
+        return position < reader.end and reader.header_at(position, self._base_offset) is None
+
     def reach(self, log_descriptor: int, offset: int) -> tuple[int, int]:
         """As `LogFormat.reach`."""
         reached, end = self._base_offset, self._nearest(log_descriptor, offset, None)
@@ -385,7 +390,9 @@ class KafkaIndex(TimeIndex):
         remembered, position = self._remembered[start % _REMEMBERED]
         least = start
         if remembered != start:
-            (position, _), least = self.find(log_descriptor, start, files), self._base_offset
+            (position, before), least = self.find(log_descriptor, start, files), self._base_offset
+            if position != before:
+                return None  # what is between is damaged
         elif position < 0:
             position = ~position
         walked_end, stored = self._walked

@@ -402,7 +402,12 @@ class Log:
             NotInMemoryError: it is to be `resident` and isn't: call again in a worker thread.
             StorageError: the segment can't be opened now (no descriptor, say).
         """
-        return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
+        return self._through_view(self._data_reader.read, offset, max_bytes, whole_first, resident)
+
+    @property
+    def _data_reader(self) -> LogReader:
+        """Damage is passed over, unless another copy may have what was there, and lead."""
+        return self._reader if self.state.is_sole_copy or self.damage else self.replica.reader
 
     def fetch(
         self,
@@ -414,14 +419,14 @@ class Log:
     ) -> tuple[LogSlice | bytes, LogView]:
         """`read` for a response: bytes where they are few and `resident` in memory, or none.
 
-        The arguments are the same, and so is what is raised; `is_committed`: read up to the last
-        stable offset only, as if the log ended there. Returns where it was read, too.
+        Arguments and errors are the same; `is_committed`: as if the log ended at the last stable
+        offset. Returns where it was read, too.
         """
         # What `_through_view` does, written out: this runs for every fetch.
         view = self.state.view
         if offset == (view.stable_end if is_committed else view.high_watermark) and view.bases:
             return b"", view
-        read = self._reader.fetch_stable if is_committed else self._reader.fetch
+        read = self._data_reader.fetch_stable if is_committed else self._data_reader.fetch
         try:
             return read(view, offset, max_bytes, whole_first, resident, resident), view
         except (OffsetOutOfRangeError, SegmentRetiredError):
@@ -460,8 +465,7 @@ class Log:
             A new list of descending offsets. The first is where the log ended at that time (bytes
             appended in that very ms included), or a segment's start if only that is known.
 
-        Raises:
-            StorageError: as for `boundary_before`.
+        Raises StorageError: as for `boundary_before`.
         """
         return self._through_view(self._reader.offsets_before, time_ms, max_offsets, now_ms)
 
@@ -519,10 +523,7 @@ class Log:
                 return found
 
     def segment_infos(self) -> tuple[SegmentInfo, ...]:
-        """Describe the segments, the oldest first; the last one is active.
-
-        Raises StorageError: a segment can't be looked at.
-        """
+        """Describe the segments; the last one is active. Raises StorageError as of `read`."""
         tries = _LOOKS
         while True:
             state = self.state

@@ -97,6 +97,11 @@ class LogFormat(Protocol):
             cut; how many bytes).
         """
 
+    def locate_intact(
+        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
+    ) -> tuple[int, int]:
+        """As `locate`. Raises OSError: EIO, where the start isn't in any frame any more."""
+
     def whole_bytes(
         self,
         segment: NamedSegment,

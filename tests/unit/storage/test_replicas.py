@@ -1,6 +1,7 @@
 """A log that is made the same as another copy: cut, begun again, appended to in place."""
 
 import os
+from contextlib import suppress
 from errno import EIO
 from pathlib import Path
 
@@ -19,11 +20,16 @@ from memory_files import MemoryFiles
 from storage_fakes import FaultyFiles, UnsyncedFiles
 from storage_logs import NOW_MS, append, message, open_log, read_all, settings
 
-from hermes.errors import LogOfflineError, OffsetOutOfRangeError, StorageError
-from hermes.protocol.record_batches import placed
+from hermes.errors import (
+    InvalidBatchError,
+    LogOfflineError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from hermes.protocol.record_batches import decode_header, placed
 from hermes.protocol.records import encode_batch
 from hermes.replication.following import check_batches
-from hermes.storage import Log
+from hermes.storage import Log, LogSlice
 from hermes.storage.kafka_format import KAFKA
 
 SIZE = len(message("0"))
@@ -505,10 +511,14 @@ def appended_in(log: Log) -> bytes:
 
 def fetched(log: Log, offset: int, max_bytes: int, *, resident: bool) -> tuple[bytes, int]:
     found, until = log.replica.fetch_appended(offset, max_bytes, resident=resident)
+    return bytes_of(found), until
+
+
+def bytes_of(found: LogSlice | bytes) -> bytes:
     if isinstance(found, bytes):
-        return found, until
+        return found
     with found:
-        return os.pread(found.fileno(), found.length, found.position), until
+        return os.pread(found.fileno(), found.length, found.position)
 
 
 def test_a_few_bytes_that_were_just_appended_are_read_at_once(tmp_path: Path) -> None:
@@ -561,3 +571,31 @@ def test_a_log_with_holes_is_copied_and_says_where_its_parts_end(
     assert until == leader.end_offset == 56
     assert appended(copy) == appended(leader)
     assert [each.base_offset for each, _ in batches_in(appended(copy))] == [*range(10), *offsets]
+
+
+@pytest.mark.parametrize("resident", [False, True])
+def test_what_is_damaged_does_not_pass_for_a_hole(tmp_path: Path, *, resident: bool) -> None:
+    """A copy that went over it would be taken for whole; and consumers wait for who has it."""
+    leader = follower(tmp_path / "l-0")
+    leader.commit(10)
+    size = len(batch(0))
+    paths = sorted((tmp_path / "l-0").glob("*.log"))
+    sound = {each: each.read_bytes() for each in paths}
+    for path, before in sound.items():
+        for position in range(len(before)):
+            with path.open("r+b") as file:
+                file.seek(position)
+                file.write(bytes([before[position] ^ 0x10]))
+            first = int(path.stem)
+            for offset in range(first, min(first + 3, 10)):
+                with suppress(InvalidBatchError, StorageError):
+                    data, until = fetched(leader, offset, 1 << 20, resident=resident)
+                    headers = check_batches(data, offset, 0, 0, until)
+                    found = [each.base_offset for each in headers]
+                    assert found == [*range(offset, offset + len(found))]
+                if position % size < 8:
+                    continue  # a batch's own offset, which its checksum doesn't cover
+                with suppress(InvalidBatchError, StorageError):
+                    read, _ = leader.fetch(offset, 1 << 20, True, resident)
+                    assert decode_header(bytes_of(read)).base_offset == offset
+            path.write_bytes(before)
