@@ -19,8 +19,8 @@ from hermes.storage.watermarks import Watermarks
 
 _LOGS = "/data/logs"
 
-#: How often something is lost, in a second.
-_RATE = 3.0
+#: How often something is lost, in a second: one of them.
+_RATES = 3.0, 12.0
 
 #: Of a batch what no checksum covers: its offset, and the leader's epoch.
 _UNCOVERED = (*range(8), *range(12, 16))
@@ -67,10 +67,11 @@ class Rot:
         self.is_over = False
         self._scene = scene
         self._chance = chance
+        self._rate = chance.choice(_RATES)
         self._lost: list[_Lost] = []
 
     def plan(self) -> None:
-        self._scene.world.at(int(self._chance.expovariate(_RATE) * 1e6), self._come)
+        self._scene.world.at(int(self._chance.expovariate(self._rate) * 1e6), self._come)
 
     def _come(self) -> None:
         if self.is_over:
@@ -114,24 +115,13 @@ class Rot:
         for lost in [each for each in self._lost if each.partition == partition]:
             if not self._is_there(lost):
                 self._lost.remove(lost)
-            elif self._keeps_offline(lost) or not self._scene.sound_copies(
-                partition, but=lost.broker_id
-            ):
+            elif not self._scene.sound_copies(partition, but=lost.broker_id):
                 broker = self._scene.brokers[lost.broker_id]
                 files, (path, start, data, _) = broker.disk.files, lost.batch
                 files.rot(path, lost.place, lost.mask)
                 files.allow_reads(path, start, start + len(data))
                 self._lost.remove(lost)
                 self._scene.world.note(broker.machine, f"{lost.batch.path} has its bits again")
-
-    def _keeps_offline(self, lost: _Lost) -> bool:
-        """Whether a log that was in service can't come back: only a start makes it anew."""
-        broker = self._scene.brokers[lost.broker_id]
-        if lost.mask or not broker.is_serving:
-            return False
-        topic, _, number = self._scene.directories[lost.partition].rpartition("-")
-        log = broker.run.directory.get(topic, int(number))
-        return log is not None and log.is_offline and log.openings > 0
 
     def _is_there(self, lost: _Lost) -> bool:
         files = self._scene.brokers[lost.broker_id].disk.files

@@ -117,6 +117,7 @@ class Copies:
             self.look,
         )
         self.dismissed, self.remake, self.now_whole = logs.dismissed, logs.remake, logs.now_whole
+        self.unreadable = logs.unreadable
 
     # -- what coordination says -------------------------------------------------------------------
 

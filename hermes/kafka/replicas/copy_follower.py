@@ -16,6 +16,7 @@ from hermes.errors import (
 )
 from hermes.kafka.replicas.copy_mending import CopyMending
 from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
+from hermes.protocol.record_batches import HEADER_BYTES, decode_header
 from hermes.replication.following import (
     Append,
     Cut,
@@ -148,6 +149,10 @@ class CopyFollower:
         last_epoch = log.replica.epoch_before(end)
         try:
             before = mending.wanted_end
+            if not mending.is_under_way and self._begins_inside(data, end):
+                self._writing = None
+                copy.begin_log_anew()
+                return
             headers = check_batches(data, end, last_epoch, known.epoch, command.until, before)
             if sources is not None:
                 headers = [each for each in headers if each.next_offset <= sources.until]
@@ -285,6 +290,18 @@ class CopyFollower:
             log.delete_oldest(0)
 
     # -- cutting ----------------------------------------------------------------------------------
+
+    def _begins_inside(self, data: bytes | memoryview, end: int) -> bool:
+        """Whether an empty log begins inside of a batch of the leader's.
+
+        Whoever led before could not read that batch, and so didn't know where it begins.
+        """
+        copy = self._copy
+        is_empty = copy.is_behind(self._around.broker_id) and copy.ends().start == end
+        if not is_empty or len(data) < HEADER_BYTES:
+            return False
+        header = decode_header(data)
+        return header.base_offset < end < header.next_offset
 
     def cut(self, command: Cut | Restart) -> None:
         self._in_thread(self._cut, command).addCallback(self._was_cut)

@@ -85,6 +85,11 @@ class CopyLogs:
         self._making.setdefault(copy, 0)
         self._timers.once(seconds, self._make_all)
 
+    def unreadable(self, copy: OwnCopy) -> None:
+        """The log of a copy in service can't be opened again: see whether it may be made anew."""
+        if copy not in self._making:
+            self.make(copy, _RETRY_SECONDS)
+
     def forget(self, copy: OwnCopy) -> None:
         self._making.pop(copy, None)
 
@@ -123,9 +128,17 @@ class CopyLogs:
                 reason=log.offline_reason,
             )
             del self._making[copy]
-            self.remake(copy, log)
+            if copy.log is log:
+                copy.begin_log_anew()
+            else:
+                self.remake(copy, log)
             return
+        if log.is_offline and copy.log is None:
+            copy.cannot_open()
         log.check_online()
+        if copy.log is log:
+            del self._making[copy]  # it could be opened again after all
+            return
         log.adopt_topic_id(copy.topic_id)
         if log.replica.may_be_mistaken:
             self._making.pop(copy, None)

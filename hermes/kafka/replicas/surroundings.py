@@ -80,6 +80,9 @@ class OwnCopy(Protocol):
     def opened(self, partition: Partition, *, is_whole: bool) -> None:
         """The log is in service, and known as a copy."""
 
+    def cannot_open(self) -> None:
+        """The log is offline, and isn't known as a copy yet."""
+
     def was_cut(self, *, is_in_service: bool) -> None:
         """The log was cut, and is in service still, or not."""
 
@@ -148,6 +151,9 @@ class Surroundings(Protocol):
 
     def remake(self, copy: OwnCopy, log: Log) -> None:
         """Delete a copy's log, and make another."""
+
+    def unreadable(self, copy: OwnCopy) -> None:
+        """Its log is offline, and can't be opened again: make it anew, unless others need it."""
 
     def now_whole(self) -> None:
         """A copy lacks nothing any more that others count on."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from replicated_cluster import ReplicatedCluster
@@ -135,6 +136,31 @@ def test_a_copy_that_cannot_be_opened_is_made_anew(start_cluster: StartCluster) 
     cluster.wait_until_in_sync("t")
     kept = {each.name for each in directory.parent.glob("t-0-*.damaged")}
     assert kept == {f"t-0-{each.name}.damaged" for each in segments if each is not segments[1]}
+    assert read_all(cluster) == VALUES
+    check_equal(cluster)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_copy_in_service_that_cannot_be_opened_again_is_made_anew(
+    start_cluster: StartCluster, who: str
+) -> None:
+    cluster = start_cluster()
+    cluster.create_topic("t", config={"segment.bytes": "16384"})
+    produce(cluster, VALUES[:-1])
+    leader = cluster.leader("t")
+    number = leader if who == "leader" else min(cluster.brokers.keys() - {leader})
+    directory = Path(cluster.brokers[number].log_dir) / "t-0"
+    segments = sorted(directory.glob("*.log"))
+    assert len(segments) > 2
+    segments[1].unlink()
+    segments[-1].unlink()  # which a flush notices
+
+    produce(cluster, VALUES[-1:])
+
+    cluster.brokers[number].wait_for_line("t-0 is made anew, and its segments are kept beside")
+    cluster.wait_until_in_sync("t")
+    kept = {each.name for each in directory.parent.glob("t-0-*.damaged")}
+    assert kept == {f"t-0-{each.name}.damaged" for each in (segments[0], *segments[2:-1])}
     assert read_all(cluster) == VALUES
     check_equal(cluster)
 

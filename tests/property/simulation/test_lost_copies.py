@@ -1,12 +1,17 @@
 """A broker with copies loses what wasn't on its disk: nothing is acknowledged too early."""
 
 import pytest
+import requests
 from exchanges import exchange
 from stage import on_stage
 
 from hermes.cluster.cluster_part import ClusterPart
 from hermes.protocol.kafka_errors import Code
+from hermes.protocol.record_batches import LENGTH_END
+from hermes.protocol.records import Record, encode_batch
 from hermes.replication.replica import Role
+
+BATCH = encode_batch([Record(0, 0, None, b"one")])
 
 
 def test_a_copy_whose_log_is_made_anew_waits_for_the_others() -> None:
@@ -61,6 +66,63 @@ def test_a_broker_with_an_empty_disk_trusts_what_it_has_since_got() -> None:
         stage.wait(3)
         copies = [lost.copies._copies["clicks", number] for number in (0, 1)]
         assert [each.replica.role for each in copies] == [Role.LEADING] * 2
+
+
+@pytest.mark.parametrize("is_served", [False, True], ids=["at its start", "served"])
+def test_another_leads_where_a_leaders_disk_gives_its_log_back_no_more(is_served: bool) -> None:
+    """The broker itself is there, and so nobody takes it for gone."""
+    with on_stage(default_replication_factor=3) as stage:
+        topic = stage.create("clicks", 1)
+        number = topic.leaders[0]
+        leader = stage.brokers[number]
+        for _ in range(3):
+            stage.ask(number, requests.produce, topic.id, 0, BATCH)
+        if not is_served:
+            leader.machine.kill()
+        files = leader.disk.files
+        (name,) = (each for each in files.listdir("/data/logs/clicks-0") if each.endswith(".log"))
+        files.fail_reads(f"/data/logs/clicks-0/{name}", 0, 1 << 20)
+        if is_served:
+            log = leader.run.directory.get("clicks", 0)
+            leader.machine.process.at(0, log.state.go_offline, "its disk has failed")
+        else:
+            leader.start()
+        stage.wait(5)
+        (heir,) = stage.ask(number % 3 + 1, requests.metadata, "clicks").leaders
+        assert heir not in (number, -1)
+        assert stage.ask(heir, requests.produce, topic.id, 0, BATCH).base_offset == 3
+        stage.wait(30)
+        assert leader.copies._copies["clicks", 0].replica.state.isr == {1, 2, 3}
+        assert leader.run.directory.get("clicks", 0).end_offset == 4
+
+
+def test_a_copy_begins_again_where_its_first_leader_could_not_read_a_batch() -> None:
+    """What was deleted ends inside of that batch; the next leader sends all of it."""
+    three = encode_batch([Record(number, 0, None, b"%d" % number) for number in range(3)])
+    with on_stage(default_replication_factor=3) as stage:
+        topic = stage.create("clicks", 1)
+        number = topic.leaders[0]
+        leader, other, wiped = (stage.brokers[(number + each) % 3 + 1] for each in (2, 0, 1))
+        for _ in range(3):
+            stage.ask(number, requests.produce, topic.id, 0, three)
+        stage.ask(number, requests.delete_records, "clicks", 0, 4)
+        stage.wait(10)
+        for each in (leader, other, wiped):
+            each.machine.kill()
+        wiped.disk.wipe()
+        path = f"/data/logs/clicks-0/{0:020}.log"
+        leader.disk.files.rot(path, len(three) + LENGTH_END + 4, 1)
+        leader.start()
+        stage.wait(5)
+        wiped.start()
+        stage.wait(5)
+        assert wiped.run.directory.get("clicks", 0).earliest == 4
+        other.start()
+        stage.wait(30)
+        assert wiped.copies._copies["clicks", 0].replica.state.isr == {1, 2, 3}
+        log = wiped.run.directory.get("clicks", 0)
+        assert (log.earliest, log.replica.first_base()) == (4, 3)
+        assert [each.offset for each in requests.read_whole(log)] == [4, 5, 6, 7, 8]
 
 
 def test_a_copy_that_is_named_again_before_it_is_deleted_goes_on() -> None:

@@ -75,7 +75,7 @@ class FakeCopy:
 
     @property
     def log(self) -> Any:
-        return self.partition.log
+        return None if self.partition is None else self.partition.log
 
     def opened(self, partition: Any, *, is_whole: bool) -> None:
         self.partition, self.replica.is_whole = partition, is_whole
