@@ -226,18 +226,20 @@ class ReplicaTree:
 
     # -- brokers --------------------------------------------------------------------------------
 
-    def copies_of(self, broker_id: int) -> list[tuple[str, int]]:
+    def copies_of(self, broker_id: int) -> dict[tuple[str, int], tuple[UUID, PartitionState]]:
         """The partitions that a broker has copies of, or is to get, as of now: that is certain.
 
-        Raises InvalidNodeError: a node can't be understood, which may name it, too.
+        Each with its topic's id, and its state.
+
+        Raises InvalidNodeError: a node can't be understood, which may name the broker, too.
         """
         self._session.sync(KAFKA_REPLICAS)
-        return [
-            (topic, number)
+        return {
+            (topic, number): (node.id, state)
             for topic, node in self.read(self.topics(), _raised).items()
             for number, state in enumerate(node.partitions)
             if state is not None and broker_id in state.replicas
-        ]
+        }
 
     def directory(self, broker_id: int) -> UUID | None:
         """The data directory that a broker has said is its; None for none yet, and that is certain.

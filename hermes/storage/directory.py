@@ -25,6 +25,7 @@ from stat import S_ISREG
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID, uuid4
+from weakref import WeakSet
 
 from hermes.errors import StorageError
 from hermes.storage.checkpoints import Checkpoints, write_topic_id
@@ -150,6 +151,7 @@ class DataDirectory:
         self._deleting: set[tuple[str, int | None]] = set()
         # Of topics whose deletion has failed: those whose files are still there.
         self._undeleted: dict[str, list[Log]] = {}
+        self._made_alone = WeakSet[Log]()
         # Those whose directory could not be looked at.
         self._unseen: set[Log] = set()
         self._is_open = False
@@ -229,9 +231,16 @@ class DataDirectory:
         log.is_sole_copy = is_sole_copy
         if self._make_partition(log):
             log.open(clean=False, now_ms=self._opened_ms, is_new_directory=True)
+            if is_sole_copy:
+                self._made_alone.add(log)
         with self._change:
             self._logs = {**self._logs, (topic, partition): log}
         return log
+
+    def made_alone(self, topic: str, partition: int, topic_id: UUID) -> bool:
+        """Whether a log was made here, as the only copy, since the directory was opened."""
+        log = self._logs.get((topic, partition))
+        return log is not None and log in self._made_alone and log.topic_id == topic_id
 
     def _partition_of(self, topic: str) -> Log | None:
         first = self._logs.get((topic, 0))

@@ -9,7 +9,8 @@ here, and so:
 
 Such a copy leaves the in-sync replicas before anything else, and leads nothing until it has. So a
 directory that isn't known yet gets its marks, for all copies that are named then, and only then
-becomes the broker's. A crash in between leaves it unknown: the next start marks all again. Whatever
+becomes the broker's. A crash in between leaves it unknown: the next start marks all again. But what
+this process has made there as the only copy lacks nothing, if it still is the only one. Whatever
 is named later, to the broker registered by then, was never kept in another directory. Each mark
 stays, through restarts and whatever is deleted here, until coordination has it that the copy
 starts over. So a restart doubts those only that nobody has been told of, not what it has since got.
@@ -295,7 +296,11 @@ class CopyLogs:
         if known is not None:
             if not is_registered:
                 return None
-            lacking = dict.fromkeys(tree.copies_of(self._broker_id), LACKING)
+            lacking = {
+                place: LACKING
+                for place, (topic_id, state) in tree.copies_of(self._broker_id).items()
+                if not (state.isr == {self._broker_id} and directory.made_alone(*place, topic_id))
+            }
             directory.watermarks.keep(lacking)
         tree.keep_directory(self._broker_id, own)
         return known is not None

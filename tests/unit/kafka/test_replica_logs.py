@@ -33,6 +33,7 @@ OTHER_DIRECTORY = UUID(int=77)
 #: Broker 1 has a copy of what is `NAMED`, and 2 leads all that there is.
 NAMED = [("a", 0), ("a", 1), ("b", 0)]
 OURS = PartitionState((1, 2), 2, 0x77, 7, frozenset({1, 2}))
+ALONE = PartitionState((1, 2), 1, 0x77, 7, frozenset({1}))
 NOT_OURS = PartitionState((2, 3), 2, 0x77, 7, frozenset({2, 3}))
 
 
@@ -207,6 +208,27 @@ def test_what_is_named_later_was_never_kept_elsewhere(tree: ReplicaTree) -> None
     life.make("a", 0)
     assert tree.create("d", TopicReplicas(TOPIC_ID, (OURS,)))
     assert life.make("d", 0).replica.is_whole is True
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "state", "is_whole"),
+    [
+        (TOPIC_ID, ALONE, True),
+        (TOPIC_ID, OURS, False),  # what others have got may have been here
+        (UUID(int=2), ALONE, None),
+    ],
+    ids=["alone", "not alone", "another topic"],
+)
+def test_what_was_made_here_as_the_only_copy_lacks_nothing(
+    tree: ReplicaTree, topic_id: UUID, state: PartitionState, is_whole: bool | None
+) -> None:
+    """It is to get others before it is known which directory the broker has."""
+    life = Life(tree, MemoryFiles())
+    log = life.directory.create("d", 0, KAFKA, topic_id)
+    assert tree.create("d", TopicReplicas(TOPIC_ID, (state,)))
+    assert life.make("d", 0).replica.is_whole is is_whole
+    assert (life.mark("d", 0) == LACKING) is not is_whole
+    assert log.is_sole_copy is (is_whole is None)
 
 
 def test_marks_are_kept_of_copies_only_that_lack_nothing(tree: ReplicaTree) -> None:
