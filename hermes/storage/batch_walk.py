@@ -71,6 +71,12 @@ class BatchReader:
         header = plausible(self._chunk, start, expected, self.base_offset)
         return header if header and position + header.size_bytes <= self.end else None
 
+    def is_overlapped(self, place: Place, offset: int) -> bool:
+        """Whether a batch is damaged that seems to hold an offset, as the next one begins first."""
+        following = self.header_at(place.end_position, place.header.base_offset + 1)
+        is_first = following is not None and following.base_offset <= offset
+        return is_first and not self.is_intact(place)
+
     def is_intact(self, place: Place) -> bool:
         position, crc = place.position + _COVERED_FROM, 0
         while position < place.end_position:
@@ -104,18 +110,25 @@ def walk(
         known_end: go on with the next valid batch where no header can be. All before this offset
             was on disk, so none of that was torn; 0 if that isn't known of any.
     """
+    last: Place | None = None
     while position < reader.end:
         header = reader.header_at(position, expected)
         if header is None:
             if known_end is None:
                 return
-            found = _Search(reader, known_end).next_valid(position, expected)
+            found = _Search(reader, known_end).after(last, position, expected)
             if found is None:
                 return
             position, header = found
-        yield Place(position, header)
+        last = Place(position, header)
         position += header.size_bytes
         expected = header.next_offset
+        if not (known_end and last.header.base_offset < known_end < expected):
+            yield last
+        elif reader.is_overlapped(last, known_end):
+            expected = last.header.base_offset + 1
+        else:
+            yield last
 
 
 def intact(reader: BatchReader, position: int, expected: int, known_end: int) -> Iterator[Place]:
@@ -170,6 +183,20 @@ class _Search:
         self._reader = reader
         self._known_end = known_end
         self._credit = _CREDIT_BYTES + reader.end
+
+    def after(self, last: Place | None, position: int, expected: int) -> Place | None:
+        """As `next_valid`; `last`: what ends at the position, by its header.
+
+        If that is damaged, its last offset may be wrong, or its size.
+        """
+        if last is not None and not self._reader.is_intact(last):
+            header = self._reader.header_at(position, last.header.base_offset + 1)
+            if header is not None:
+                return Place(position, header)
+            found = self._anywhere(last.position + 1, expected)
+            if found is not None and found.header.base_offset == expected:
+                return found
+        return self.next_valid(position, expected)
 
     def next_valid(self, position: int, expected: int) -> Place | None:
         reader = self._reader

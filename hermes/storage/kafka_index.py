@@ -335,7 +335,10 @@ class KafkaIndex(TimeIndex):
     def is_damaged(self, log_descriptor: int, position: int, files: FileLayer) -> bool:
         """Whether something is at a position, and no whole batch."""
         reader = self._reader(log_descriptor, files)
-        return position < reader.end and reader.header_at(position, self._base_offset) is None
+        header = reader.header_at(position, self._base_offset)
+        if header is None:
+            return position < reader.end
+        return not reader.is_intact(Place(position, header))
 
     def reach(self, log_descriptor: int, offset: int) -> tuple[int, int]:
         """As `LogFormat.reach`."""

@@ -26,7 +26,7 @@ from hermes.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from hermes.protocol.record_batches import decode_header, placed
+from hermes.protocol.record_batches import LENGTH_END, decode_header, placed
 from hermes.protocol.records import encode_batch
 from hermes.replication.following import check_batches
 from hermes.storage import Log, LogSlice
@@ -599,3 +599,27 @@ def test_what_is_damaged_does_not_pass_for_a_hole(tmp_path: Path, *, resident: b
                     read, _ = leader.fetch(offset, 1 << 20, True, resident)
                     assert decode_header(bytes_of(read)).base_offset == offset
             path.write_bytes(before)
+
+
+@pytest.mark.parametrize("is_sole_copy", [True, False])
+def test_a_damaged_batch_hides_none_behind_it(tmp_path: Path, *, is_sole_copy: bool) -> None:
+    """Its last offset, or its length, may seem to reach beyond them."""
+    log = follower(tmp_path / "k-0", segment_bytes=600)
+    log.is_sole_copy = is_sole_copy
+    log.commit(10)
+    (path, *_) = sorted((tmp_path / "k-0").glob("*.log"))
+    before, size = path.read_bytes(), len(batch(0))
+    for place_in_batch in (*range(8, LENGTH_END), LENGTH_END + 4, *range(23, 27)):
+        position = 3 * size + place_in_batch
+        for bit in range(8):
+            log.close()
+            data = bytearray(before)
+            data[position] ^= 1 << bit
+            path.write_bytes(data)
+            log, _ = open_kafka_log(tmp_path / "k-0", clean=True, is_sole_copy=is_sole_copy)
+            log.commit(10)
+            for offset in range(4, 10):
+                with suppress(StorageError):
+                    read, _ = log.fetch(offset, 1 << 20, True, False)
+                    assert decode_header(bytes_of(read)).base_offset == offset
+    log.close()
