@@ -252,13 +252,19 @@ class Leading:
         return has_lost or follower not in lives or now - caught_up_at > self.settings.lag_seconds
 
     def _may_join(self, follower: int, lives: Mapping[int, int], now: float, earliest: int) -> bool:
+        if not self.has_all(follower, lives):
+            return False
+        # Somebody may have been told that what is before the first offset is deleted.
+        is_same = self.followers[follower].earliest >= earliest
+        # Who would have to go again at once isn't taken in.
+        return is_same and not self._is_gone(follower, lives, now)
+
+    def has_all(self, follower: int, lives: Mapping[int, int]) -> bool:
+        """Whether a follower has said in this epoch, in its life, that it has what is committed."""
         known = self.followers.get(follower)
         if known is None or lives.get(follower) != known.life:
             return False
-        # Somebody may have been told that what is before the first offset is deleted.
-        is_same = self._has_all_committed(known) and known.earliest >= earliest
-        # Who would have to go again at once isn't taken in.
-        return is_same and not self._is_gone(follower, lives, now)
+        return self._has_all_committed(known)
 
     def _has_all_committed(self, known: Progress) -> bool:
         # What earlier leaders have committed is at most all that this epoch began with.

@@ -22,7 +22,8 @@ def finished_move(leading: Leading, lives: Mapping[int, int]) -> PartitionState 
     target = state.target
     if leading.broker_id in target:
         return moved(state, leading.broker_id)
-    heirs = [each for each in target if each in state.isr and each in lives]
+    # The others' copies go. Of who was in sync before this epoch the disk may have been lost since.
+    heirs = [each for each in target if each in state.isr and leading.has_all(each, lives)]
     if not heirs:
         return None
     return moved(state, leading.broker_id, heirs[0], lives[heirs[0]])

@@ -38,10 +38,23 @@ def test_a_move_ends_once_all_that_it_adds_are_in_sync() -> None:
 def test_a_leader_that_is_moved_away_hands_over_with_that() -> None:
     state = replace(moving(STATE, (2, 4)), isr=frozenset({1, 2, 4}))
     after = replace(STATE, replicas=(2, 4), isr=frozenset({2, 4}), epoch=8)
-    assert finished_move(leading(state), LIVES) == replace(after, leader=2, life=22)
+    leader = leading(state, _2=20, _4=20)
+    assert finished_move(leader, LIVES) == replace(after, leader=2, life=22)
     lives = {1: 11, 4: 44}
-    assert finished_move(leading(state), lives) == replace(after, leader=4, life=44)
-    assert finished_move(leading(state), {1: 11}) is None, "nobody is there to lead"
+    assert finished_move(leader, lives) == replace(after, leader=4, life=44)
+    assert finished_move(leader, {1: 11}) is None, "nobody is there to lead"
+
+
+def test_nobodys_copy_is_taken_before_another_has_said_that_it_has_everything() -> None:
+    """Its disk may have been lost while it was in sync."""
+    state = replace(moving(STATE, (2, 4)), isr=frozenset({1, 2, 4}))
+    after = replace(STATE, replicas=(2, 4), isr=frozenset({2, 4}), epoch=8, leader=4, life=44)
+    assert finished_move(leading(state), LIVES) is None
+    assert finished_move(leading(state, _4=20), LIVES) == after
+    behind = leading(state, _2=19, _4=20)
+    behind.high_watermark = 20
+    assert finished_move(behind, LIVES) == after
+    assert finished_move(leading(state, _4=20), {**LIVES, 4: 55}) is None, "it has begun anew"
 
 
 def test_the_successor_is_in_sync_and_has_the_most() -> None:
