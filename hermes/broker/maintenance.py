@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall
 
 from hermes.broker.clocks import BelievedClock
 from hermes.config.kinds import FORMAT_KAFKA
-from hermes.errors import HermesError, LogOfflineError
+from hermes.errors import HermesError, LogOfflineError, StorageError
 from hermes.interfaces import IRetentionPolicy
 from hermes.logs import ModuleLogger
 from hermes.storage import AppendAges, DataDirectory, Log, apply_retention
@@ -111,6 +111,10 @@ class Maintenance:
                         log=log.name,
                         reason=error,
                     )
+                continue
+            except StorageError as error:
+                self.retention_failures += 1
+                self._logger.error("retention of {log} failed: {error}", log=log.name, error=error)
                 continue
             except Exception:  # a third party's policy may raise anything
                 self.retention_failures += 1
