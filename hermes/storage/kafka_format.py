@@ -58,21 +58,6 @@ class KafkaFormat:
         self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
     ) -> tuple[int, int]:
         """What begins inside a batch begins with the whole batch."""
-        _, position, _, length = self._span(segment, files, descriptor, start, end)
-        return position, length
-
-    def locate_intact(
-        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
-    ) -> tuple[int, int]:
-        index, position, before, length = self._span(segment, files, descriptor, start, end)
-        if position != before or (not length and index.is_damaged(descriptor, position, files)):
-            raise OSError(EIO, "what is there is damaged")
-        return position, length
-
-    def _span(
-        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
-    ) -> tuple[KafkaIndex, int, int, int]:
-        """Where a range begins, where the batch before that ends, and how many bytes it has."""
         index = segment.index
         assert isinstance(index, KafkaIndex)
         if not index.is_loaded:
@@ -80,8 +65,19 @@ class KafkaFormat:
                 raise NotInMemoryError
             index.load(descriptor, end)
         _, stop = index.find(descriptor, end, files)
-        position, before = index.find(descriptor, start, files)
-        return index, position, before, max(0, stop - position)
+        position, _ = index.find(descriptor, start, files)
+        return position, max(0, stop - position)
+
+    def locate_intact(
+        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
+    ) -> tuple[int, int]:
+        position, length = self.locate(segment, files, descriptor, start, end)
+        index = segment.index
+        assert isinstance(index, KafkaIndex)
+        _, before = index.find(descriptor, start, files)
+        if position != before or (not length and index.is_damaged(descriptor, position, files)):
+            raise OSError(EIO, "what is there is damaged")
+        return position, length
 
     def whole_bytes(
         self,

@@ -402,12 +402,9 @@ class Log:
             NotInMemoryError: it is to be `resident` and isn't: call again in a worker thread.
             StorageError: the segment can't be opened now (no descriptor, say).
         """
-        return self._through_view(self._data_reader.read, offset, max_bytes, whole_first, resident)
-
-    @property
-    def _data_reader(self) -> LogReader:
-        """Damage is passed over, unless another copy may have what was there, and lead."""
-        return self._reader if self.state.is_sole_copy or self.damage else self.replica.reader
+        # Damage is passed over, unless another copy may have what was there, and lead.
+        reader = self._reader if self.state.is_sole_copy or self.damage else self.replica.reader
+        return self._through_view(reader.read, offset, max_bytes, whole_first, resident)
 
     def fetch(
         self,
@@ -423,10 +420,12 @@ class Log:
         offset. Returns where it was read, too.
         """
         # What `_through_view` does, written out: this runs for every fetch.
-        view = self.state.view
+        state = self.state
+        view = state.view
         if offset == (view.stable_end if is_committed else view.high_watermark) and view.bases:
             return b"", view
-        read = self._data_reader.fetch_stable if is_committed else self._data_reader.fetch
+        reader = self._reader if state.is_sole_copy or self.damage else self.replica.reader
+        read = reader.fetch_stable if is_committed else reader.fetch
         try:
             return read(view, offset, max_bytes, whole_first, resident, resident), view
         except (OffsetOutOfRangeError, SegmentRetiredError):
