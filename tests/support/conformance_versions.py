@@ -356,9 +356,23 @@ def looked_for(scene: Scene) -> None:
 
 
 #: All of them, by their functions' names.
+def announced(scene: Scene) -> None:
+    """Which versions are announced of the requests that Hermes knows: a Kafka knows more."""
+    client = {"client_software_name": "conformance", "client_software_version": "1"}
+    for v in _versions("ApiVersions"):
+        answer = scene.client.ask("ApiVersions", v, **(client if v >= 3 else {}))
+        told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        scene.answers[f"ApiVersions {v}"] = {
+            each.name: [max(told[key][0], first), min(told[key][1], each.highest)]
+            for key, each in APIS.items()
+            for first in [each.lowest if each.announced is None else each.announced]
+        }
+
+
 VERSION_SCENES = {
     each.__name__: each
     for each in (
+        announced,
         *(in_all_versions, administered_in_all_versions, grouped_in_all_versions),
         *(refused, reconfigured, looked_for),
     )
