@@ -279,7 +279,7 @@ _COPIES: dict[str, tuple[str, int, Callable[[], AbstractContextManager[None]]]] 
     ),
     "joins_undeleted": (
         "a copy gets in sync once it has deleted what the leader has",
-        50,
+        110,
         having(Leading, "_may_join", _as_if_all_had_begun),
     ),
 }
