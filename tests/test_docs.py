@@ -19,14 +19,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
-from _pytest.mark import ParameterSet
 from hermes_testkit import BrokerProcess
 from prompt_worker import spark_environment
 
@@ -98,42 +97,54 @@ def blocks(*wanted: str) -> list[Block]:
     return found
 
 
-def tested_programs() -> list[ParameterSet]:
+def tested_programs() -> list[list[Block]]:
     """The `python test` blocks, one list per document."""
     tested: dict[Path, list[Block]] = {}
     for block in blocks("python", "test"):
         before = block.words[-1] if "after" in block.words else block.document.name
         tested.setdefault(block.document.with_name(before), []).append(block)
-    programs = [
-        sorted(tested.get(each, ()), key=lambda block: (block.document != each, block.document))
-        for each in DOCUMENTS
-    ]
     return [
-        pytest.param(program, id=str(program[0]), marks=_marks(program))
-        for program in programs
-        if program
+        sorted(tested[each], key=lambda block: (block.document != each, block.document))
+        for each in DOCUMENTS
+        if each in tested
     ]
 
 
-def _marks(program: list[Block]) -> tuple[pytest.MarkDecorator, ...]:
-    uses_spark = any("pyspark" in block.text for block in program)
-    return (pytest.mark.spark,) if uses_spark else ()
+PROGRAMS = tested_programs()
+
+StartBroker = Callable[..., BrokerProcess]
 
 
-@pytest.mark.parametrize("program_blocks", tested_programs())
-def test_the_code_runs(
-    program_blocks: list[Block], tmp_path: Path, start_broker: Callable[..., BrokerProcess]
-) -> None:
+def uses_spark(program: list[Block]) -> bool:
+    return any("pyspark" in block.text for block in program)
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(each, id=str(each[0])) for each in PROGRAMS if not uses_spark(each)]
+)
+def test_the_code_runs(program: list[Block], tmp_path: Path, start_broker: StartBroker) -> None:
+    run([written(program, tmp_path, start_broker)])
+
+
+@pytest.mark.spark
+def test_the_code_for_spark_runs(tmp_path: Path, start_broker: StartBroker) -> None:
+    """One program after the other in a process: each stops its session, and the JVM stays."""
+    run([written(each, tmp_path, start_broker) for each in PROGRAMS if uses_spark(each)])
+
+
+def written(program: list[Block], directory: Path, start_broker: StartBroker) -> Path:
+    """A script with a document's code, and a broker beside it if the code wants one."""
     # Each block stands at its own lines, so that a traceback points into the document.
     source = ""
-    for block in program_blocks:
-        if block.document == program_blocks[0].document:
+    for block in program:
+        if block.document == program[0].document:
             source += "\n" * (block.line - source.count("\n")) + block.text
         else:
             text = "\n" * block.line + block.text
             source += f"\nexec(compile({text!r}, {str(block.document)!r}, 'exec'))\n"
-    if any("broker" in block.words for block in program_blocks):
+    if any("broker" in block.words for block in program):
         broker = start_broker(
+            log_dir=str(directory / f"log-{program[0].document.stem}"),
             coordination="embedded",
             coordination_listen="tcp:0:interface=127.0.0.1",
             http_listen="tcp:0:interface=127.0.0.1",
@@ -149,19 +160,34 @@ def test_the_code_runs(
         source = source.replace("localhost:2181", re.findall(r"127\.0\.0\.1:\d+", line)[0])
         source = source.replace("localhost:9092", f"127.0.0.1:{port}")
         source = source.replace('"localhost", 9092', f'"127.0.0.1", {port}')
-    script = tmp_path / program_blocks[0].document.with_suffix(".py").name
+    script = directory / program[0].document.with_suffix(".py").name
     script.write_text(source, encoding="utf-8")
-    directory = tmp_path / "empty"
+    return script
+
+
+#: A JVM's relative paths stay those of the directory in which it was started.
+EACH_IN_TURN = """
+import os, runpy, shutil, sys
+for script in sys.argv[1:]:
+    runpy.run_path(script, run_name="__main__")
+    for left in os.scandir():
+        shutil.rmtree(left) if left.is_dir() else os.unlink(left)
+"""
+
+
+def run(scripts: Sequence[Path]) -> None:
+    """Run scripts in one process, in a directory that is empty each time."""
+    directory = scripts[0].with_suffix("")
     directory.mkdir()
     ran = subprocess.run(
-        [sys.executable, *WARNINGS, str(script)],
+        [sys.executable, *WARNINGS, "-c", EACH_IN_TURN, *map(str, scripts)],
         cwd=directory,
         capture_output=True,
         text=True,
         timeout=600,
         env=ACTIVATED,
     )
-    assert ran.returncode == 0, f"{program_blocks[0].document.name}:\n{ran.stdout}{ran.stderr}"
+    assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}"
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
