@@ -123,15 +123,16 @@ def walk(
         last = Place(position, header)
         position += header.size_bytes
         expected = header.next_offset
-        if not (known_end and last.header.base_offset < known_end < expected):
-            yield last
-        elif reader.is_overlapped(last, known_end):
-            expected = last.header.base_offset + 1
+        wanted = known_end or 0
+        if header.base_offset < wanted < expected and reader.is_overlapped(last, wanted):
+            expected = header.base_offset + 1
         else:
             yield last
 
 
-def intact(reader: BatchReader, position: int, expected: int, known_end: int) -> Iterator[Place]:
+def intact(
+    reader: BatchReader, position: int, expected: int, known_end: int = 0
+) -> Iterator[Place]:
     """As `walk`, but go over batches, too, whose CRC is wrong."""
     search = _Search(reader, known_end)
     found: Place | None = None
@@ -156,18 +157,12 @@ def scan_batches(reader: BatchReader, position: int, offset: int) -> ScanReport:
     """
     messages = 0
     bad_ranges: list[tuple[int, int]] = []
-    search = _Search(reader)
-    while True:
-        for place in walk(reader, position, offset):
-            if not reader.is_intact(place):
-                break
-            messages += place.header.record_count
-            position, offset = place.end_position, place.header.next_offset
-        found = search.next_valid(position, offset) if position < reader.end else None
-        if found is None:
-            return ScanReport(offset, position, messages, bad_ranges)
-        bad_ranges.append((offset, found.header.base_offset))
-        position, offset = found.position, found.header.base_offset
+    for place in intact(reader, position, offset):
+        if place.position != position:
+            bad_ranges.append((offset, place.header.base_offset))
+        messages += place.header.record_count
+        position, offset = place.end_position, place.header.next_offset
+    return ScanReport(offset, position, messages, bad_ranges)
 
 
 def next_valid(reader: BatchReader, position: int, expected: int) -> Place | None:

@@ -50,7 +50,7 @@ def damage_of(
         The damaged ranges, in order; where there are very many, the last one covers the rest.
     """
     base = opened.segment.base_offset
-    report = log_format.scan(opened, base, size_bytes, max_message_bytes)
+    report = log_format.scan(opened, (base, 0), size_bytes, max_message_bytes)
     found = [Damage(*each) for each in report.bad_ranges]
     is_short = log_format.is_dense and report.valid_end < end
     if is_short or report.valid_bytes < size_bytes:

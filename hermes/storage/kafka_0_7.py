@@ -96,11 +96,11 @@ class Kafka07Format:
         return opened.segment.base_offset + position, position
 
     def scan(
-        self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
+        self, opened: OpenSegment, place: tuple[int, int], size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
         base = opened.segment.base_offset
         reader = SegmentReader(opened.files, opened.descriptor, base, base + size_bytes)
-        return scan_messages(reader, start, max_message_bytes)
+        return scan_messages(reader, place[0], max_message_bytes)
 
     def search_boundary(
         self, opened: OpenSegment, start: int, offset: int, end: int, max_message_bytes: int

@@ -118,12 +118,13 @@ class KafkaFormat:
         assert isinstance(index, KafkaIndex)
         if offset == opened.segment.base_offset:
             return offset, 0
+        index.load(opened.descriptor, offset)
         return index.reach(opened.descriptor, offset)
 
     def scan(
-        self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
+        self, opened: OpenSegment, place: tuple[int, int], size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
-        start, position = self.reach(opened, start)
+        start, position = place
         base = opened.segment.base_offset
         reader = BatchReader(opened.files, opened.descriptor, base, size_bytes)
         return scan_batches(reader, position, start)

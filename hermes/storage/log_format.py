@@ -129,7 +129,7 @@ class LogFormat(Protocol):
         """
 
     def reach(self, opened: OpenSegment, offset: int) -> tuple[int, int]:
-        """Find where an offset begins, all before which was on disk; its index is loaded.
+        """Find where an offset begins, all before which was on disk.
 
         Args:
             offset: one of the segment's, or its end.
@@ -140,12 +140,12 @@ class LogFormat(Protocol):
         """
 
     def scan(
-        self, opened: OpenSegment, start: int, size_bytes: int, max_message_bytes: int
+        self, opened: OpenSegment, place: tuple[int, int], size_bytes: int, max_message_bytes: int
     ) -> ScanReport:
         """Check every frame in a range of a segment; what follows the last valid one is a bad tail.
 
         Args:
-            start: the offset to begin at, or where `reach` comes to on the way there.
+            place: the offset to begin at and its position, where a frame starts: as from `reach`.
             size_bytes: the position after the last byte to look at.
             max_message_bytes: the largest payload to believe in where bytes are damaged.
         """

@@ -115,7 +115,7 @@ class TailRecovery:
         """Whether all of a segment is what was written: reads it."""
         with self._opened(part.segment) as opened:
             limit = self._settings.max_message_bytes
-            found = part.segment.format.scan(opened, part.base_offset, part.size_bytes, limit)
+            found = part.segment.format.scan(opened, (part.base_offset, 0), part.size_bytes, limit)
         return found.valid_bytes == part.size_bytes and not found.bad_ranges
 
     def count_proven(self, parts: Sequence[LoadingSegment]) -> int:
@@ -181,7 +181,6 @@ class TailRecovery:
         parts = [LoadingSegment.of(segment, self._files) for segment in segments]
         last = parts[-1]
         with self._opened(last.segment) as opened:
-            last.segment.index.load(opened.descriptor, end)
             reached, size_bytes = last.segment.format.reach(opened, end)
         if reached == end:
             last.size_bytes, last.end = size_bytes, end
@@ -265,9 +264,9 @@ class TailRecovery:
                     segment.index.mend()
                 last = segment.index.last
                 start = segment.base_offset if last is None else last.end_offset
-            part.start, part.start_position = segment.format.reach(opened, start)
+            place = part.start, part.start_position = segment.format.reach(opened, start)
             limit = self._settings.max_message_bytes
-            part.report = segment.format.scan(opened, part.start, part.size_bytes, limit)
+            part.report = segment.format.scan(opened, place, part.size_bytes, limit)
 
     def _secure(
         self,

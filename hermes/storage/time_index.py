@@ -132,6 +132,15 @@ class TimeIndex:
             self.is_loaded = True
 
     def _walk_back(self, descriptor: int, log_descriptor: int, segment_end: int) -> None:
+        for number, entry in self._backwards(descriptor):
+            if self._is_trusted(entry, log_descriptor, segment_end):
+                self._count = number + 1
+                self.last = entry
+                self._synced_end = entry.end_offset
+                return
+
+    def _backwards(self, descriptor: int) -> Iterator[tuple[int, IndexEntry]]:
+        """The entries that are whole, the last one first, each with its number."""
         upper = self._files.fstat(descriptor).st_size // ENTRY_BYTES
         while upper:
             lower = max(0, upper - _ENTRIES_A_READ)
@@ -140,11 +149,8 @@ class TimeIndex:
             )
             for number in reversed(range(len(data) // ENTRY_BYTES)):
                 entry = decode_entry(data, number * ENTRY_BYTES)
-                if entry is not None and self._is_trusted(entry, log_descriptor, segment_end):
-                    self._count = lower + number + 1
-                    self.last = entry
-                    self._synced_end = entry.end_offset
-                    return
+                if entry is not None:
+                    yield lower + number, entry
             upper = lower
 
     def _is_trusted(self, entry: IndexEntry, log_descriptor: int, segment_end: int) -> bool:
@@ -157,16 +163,10 @@ class TimeIndex:
         with unreadable_is_empty():
             descriptor = self._files.open_read(self.path)
             try:
-                count = self._files.fstat(descriptor).st_size // ENTRY_BYTES
-                first = max(0, count - _ENTRIES_A_READ)
-                size = (count - first) * ENTRY_BYTES
-                data = read_exactly(self._files, descriptor, size, first * ENTRY_BYTES)
+                for _, entry in self._backwards(descriptor):
+                    return entry.end_offset
             finally:
                 self._files.close(descriptor)
-            for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):
-                entry = decode_entry(data, at)
-                if entry is not None:
-                    return entry.end_offset
         return self._base_offset
 
     def mend(self) -> None:
