@@ -67,7 +67,7 @@ class Copy:
         self._log: Log = None  # type: ignore[assignment]
         self._opening = -1
         self._followed: Following | None = None  # in which a fetch is under way
-        self._is_turning = self._must_turn = self._is_leaving = self._cannot_open = False
+        self._is_turning = self._must_turn = self._is_leaving = False
 
     def __repr__(self) -> str:
         return f"<Copy {self.name} {self.replica.role.name}>"
@@ -85,7 +85,7 @@ class Copy:
         return self._log
 
     def opened(self, partition: Partition, *, is_whole: bool) -> None:
-        self.partition, self._log, self._cannot_open = partition, partition.log, False
+        self.partition, self._log = partition, partition.log
         partition.leadership = self.leadership
         self._opening = self._log.openings
         self.replica.opened(is_whole=is_whole)
@@ -101,11 +101,7 @@ class Copy:
 
     def cannot_open(self) -> None:
         """The log can't be opened: nobody is to count on it, or to wait for this broker to lead."""
-        self._cannot_open = True
         self.replica.lost()
-        self.turn()
-
-    def _leave(self) -> None:
         facts = LogFacts(LogEnds(0, 0, 0, 0), -1, 0)
         for command in self.replica.due(facts, self._around.now()):
             self._carry_out(command)
@@ -175,8 +171,6 @@ class Copy:
 
     def _turn(self) -> None:
         log, replica = self._log, self.replica
-        if log is None and self._cannot_open:
-            self._leave()
         if log is None or log.is_closed:
             return
         self._watch(log)

@@ -81,7 +81,7 @@ class OwnCopy(Protocol):
         """The log is in service, and known as a copy."""
 
     def cannot_open(self) -> None:
-        """The log is offline, and isn't known as a copy yet."""
+        """The log is offline, and isn't known as a copy yet: said at each attempt to open it."""
 
     def was_cut(self, *, is_in_service: bool) -> None:
         """The log was cut, and is in service still, or not."""
