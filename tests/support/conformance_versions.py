@@ -355,7 +355,6 @@ def looked_for(scene: Scene) -> None:
     fetch(scene, "from an unknown id and with a topic", version=13, topic=NOWHERE)
 
 
-#: All of them, by their functions' names.
 def announced(scene: Scene) -> None:
     """Which versions are announced of the requests that Hermes knows: a Kafka knows more."""
     client = {"client_software_name": "conformance", "client_software_version": "1"}
@@ -369,6 +368,7 @@ def announced(scene: Scene) -> None:
         }
 
 
+#: All of them, by their functions' names.
 VERSION_SCENES = {
     each.__name__: each
     for each in (
