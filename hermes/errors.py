@@ -147,6 +147,10 @@ class CorruptLogError(StorageError):
     """The files of one partition don't fit together (one may be missing). Others are served."""
 
 
+class DamagedMessagesError(StorageError):
+    """What was at an offset is damaged, and there is no other copy: read on from behind it."""
+
+
 class LogOfflineError(StorageError):
     """One partition is offline until it is re-opened and recovered.
 

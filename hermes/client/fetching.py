@@ -281,10 +281,37 @@ def _fetch_records(
             aborted, data = without_aborted(content, data)
             fetched = rules.record_set(data, request.offset, aborted)
             result = FetchResult(request, fetched, high_watermark)
+        elif error == ErrorCode.INVALID_MESSAGE:
+            result = yield from _behind_damage(request, rules)
         else:
             result = yield from _result(request, error, data, high_watermark, rules)
         results.append(result)
     return results
+
+
+def _behind_damage(request: FetchRequest, rules: FetchRules) -> Conversation[FetchResult]:
+    """Find what follows messages whose place is lost, by asking for one offset after the other."""
+    error: int = ErrorCode.INVALID_MESSAGE
+    offset = request.offset
+    while error == ErrorCode.INVALID_MESSAGE:
+        offset += 1
+        ((error, high_watermark, content, data),) = yield Exchange(
+            RecordFetchRequest(0, 0, (replace(request, offset=offset),)).encode(),
+            partial(_decoded, decode_record_fetch_response, 1),
+        )
+    if error != ErrorCode.NONE:
+        return (yield from _result(request, error, data, high_watermark, rules))
+    if rules.on_corrupt == "raise":
+        failure = InvalidMessageError(
+            f"{_detail(request)}: what was there is damaged (the next good one: {offset})",
+            offset=request.offset,
+            next_offset=offset,
+        )
+        return FetchResult(request, rules.message_set(b"", offset), high_watermark, failure)
+    if rules.count_skipped is not None:
+        rules.count_skipped(1)
+    aborted, data = without_aborted(content, data)
+    return FetchResult(request, rules.record_set(data, offset, aborted), high_watermark)
 
 
 def _polling_fetch(

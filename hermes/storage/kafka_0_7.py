@@ -69,8 +69,6 @@ class Kafka07Format:
         """The start needn't be where a message starts."""
         return start - segment.base_offset, end - start
 
-    locate_intact = locate
-
     def whole_bytes(
         self,
         segment: NamedSegment,

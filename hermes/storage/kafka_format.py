@@ -10,7 +10,7 @@ be on disk, and segments needn't follow each other exactly.
 
 import os
 from collections.abc import Sequence
-from errno import EIO
+from errno import EBADMSG
 
 from hermes.protocol.record_batches import LENGTH_END
 from hermes.storage.batch_walk import BatchReader, scan_batches
@@ -57,26 +57,24 @@ class KafkaFormat:
     def locate(
         self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
     ) -> tuple[int, int]:
-        """What begins inside a batch begins with the whole batch."""
+        """What begins inside a batch begins with the whole batch.
+
+        Damage isn't passed over. It would look like a hole of compaction's to another copy, and to
+        consumers.
+        """
         index = segment.index
         assert isinstance(index, KafkaIndex)
         if not index.is_loaded:
             if isinstance(files, ResidentFiles):
                 raise NotInMemoryError
             index.load(descriptor, end)
-        _, stop = index.find(descriptor, end, files)
-        position, _ = index.find(descriptor, start, files)
-        return position, max(0, stop - position)
-
-    def locate_intact(
-        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
-    ) -> tuple[int, int]:
-        position, length = self.locate(segment, files, descriptor, start, end)
-        index = segment.index
-        assert isinstance(index, KafkaIndex)
-        _, before = index.find(descriptor, start, files)
-        if position != before or (not length and index.is_damaged(descriptor, position, files)):
-            raise OSError(EIO, "what is there is damaged")
+        _, stop, _ = index.find(descriptor, end, files)
+        position, _, is_lost = index.find(descriptor, start, files)
+        length = max(0, stop - position)
+        if not length:
+            is_lost |= index.is_damaged(descriptor, position, files)
+        if is_lost and start < end:
+            raise OSError(EBADMSG, f"offset {start} is damaged")
         return position, length
 
     def whole_bytes(
@@ -138,7 +136,7 @@ class KafkaFormat:
         assert isinstance(index, KafkaIndex)
         if not index.is_loaded:
             index.load(descriptor, end)
-        position, _ = index.find(descriptor, offset)
+        position, *_ = index.find(descriptor, offset)
         reader = BatchReader(
             files, descriptor, segment.base_offset, files.fstat(descriptor).st_size
         )

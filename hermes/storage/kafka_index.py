@@ -301,7 +301,7 @@ class KafkaIndex(TimeIndex):
 
     def find(
         self, log_descriptor: int, offset: int, files: FileLayer | None = None
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, bool]:
         """Find where an offset lies.
 
         Args:
@@ -310,27 +310,29 @@ class KafkaIndex(TimeIndex):
 
         Returns:
             (the position of the first batch that reaches the offset, or the end of the last one;
-            where the batch before that ends: the same position, unless bytes between are damaged).
+            where the batch before that ends: the same position, unless bytes between are damaged;
+            whether what was at the offset may be damaged.)
         """
         walked = self._walked
         if offset == walked[0]:
-            return walked[1], walked[1]
+            return walked[1], walked[1], False
         remembered, position = self._remembered[offset % _REMEMBERED]
         if remembered != offset:
             position = self._nearest(log_descriptor, offset, files)
         elif position >= 0:
-            return position, position
+            return position, position, False
         else:
             position = ~position
         end = position
         reader = self._reader(log_descriptor, files)
         for place in walk(reader, position, self._base_offset, known_end=offset):
             if place.header.next_offset > offset:
-                if place.header.base_offset == offset and place.position == end:
+                first = place.header.base_offset
+                if first == offset and place.position == end:
                     self._remembered[offset % _REMEMBERED] = offset, end
-                return place.position, end
+                return place.position, end, first > offset and place.position != end
             end = place.end_position
-        return end, end
+        return end, end, end < reader.end
 
     def is_damaged(self, log_descriptor: int, position: int, files: FileLayer) -> bool:
         """Whether something is at a position, and no whole batch."""
@@ -393,7 +395,8 @@ class KafkaIndex(TimeIndex):
         remembered, position = self._remembered[start % _REMEMBERED]
         least = start
         if remembered != start:
-            (position, before), least = self.find(log_descriptor, start, files), self._base_offset
+            position, before, _ = self.find(log_descriptor, start, files)
+            least = self._base_offset
             if position != before:
                 return None  # what is between is damaged
         elif position < 0:
@@ -512,6 +515,6 @@ class KafkaIndex(TimeIndex):
         return entry[0], self._base_offset + entry[1]
 
     def tail_crc(self, log_descriptor: int, end_offset: int) -> int:
-        _, position = self.find(log_descriptor, end_offset)
+        _, position, _ = self.find(log_descriptor, end_offset)
         length = min(TAIL_BYTES, position)
         return crc32(read_exactly(self._files, log_descriptor, length, position - length))

@@ -31,6 +31,7 @@ from hermes.storage.checkpoints import (
     write_topic_id,
 )
 from hermes.storage.files import FileLayer
+from hermes.storage.kafka_index import KafkaIndex
 from hermes.storage.layout import is_unused
 from hermes.storage.partition_record import (
     PartitionRecord,
@@ -312,12 +313,10 @@ class KafkaPartition(FormatSidecar):
                 continue
             descriptor = self._files.open_read(segment.path)
             try:
-                segment.index.load(descriptor, stop)
+                index = _loaded_index(segment, descriptor, stop)
                 position, base = 0, segment.base_offset
                 if start > base:
-                    position, _ = segment.format.locate(
-                        segment, self._files, descriptor, start, stop
-                    )
+                    position, *_ = index.find(descriptor, start)
                 size = self._files.fstat(descriptor).st_size
                 reader = BatchReader(self._files, descriptor, base, size)
                 for place in walk(reader, position, base, known_end=stop):
@@ -372,8 +371,7 @@ class KafkaPartition(FormatSidecar):
         """A segment's epochs, and where they begin in it; none where that of its end is known."""
         descriptor = self._files.open_read(segment.path)
         try:
-            segment.index.load(descriptor, end)
-            last = segment.format.locate(segment, self._files, descriptor, end - 1, end)[0]
+            last, *_ = _loaded_index(segment, descriptor, end).find(descriptor, end - 1)
             size = self._files.fstat(descriptor).st_size
             reader = BatchReader(self._files, descriptor, segment.base_offset, size)
             header = reader.header_at(last, segment.base_offset)
@@ -463,3 +461,10 @@ class KafkaPartition(FormatSidecar):
             except StorageError as error:
                 # No message depends on it: who opens the log finds the last epoch in its batches.
                 self._has_new_epochs, self._unwritten_epochs = True, error
+
+
+def _loaded_index(segment: Segment, descriptor: int, end: int) -> KafkaIndex:
+    index = segment.index
+    assert isinstance(index, KafkaIndex)
+    index.load(descriptor, end)
+    return index

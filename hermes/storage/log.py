@@ -121,7 +121,7 @@ class Log:
         self._opening = LogOpening(self.state, self.sidecar, self.exchange)
         self._deletion = LogDeletion(self.state, self.sidecar)
         self.replica = LogReplica(
-            self.state, self.sidecar, self.sources, self._opening, self._deletion
+            self.state, self.sidecar, self.sources, self._opening, self._deletion, self._reader
         )
 
     def __repr__(self) -> str:
@@ -400,11 +400,10 @@ class Log:
             OffsetOutOfRangeError: the offset is before the earliest or beyond the visible end.
             LogOfflineError: the log could not be opened at all, or was closed.
             NotInMemoryError: it is to be `resident` and isn't: call again in a worker thread.
+            DamagedMessagesError: what was at the offset is damaged, and there is no other copy.
             StorageError: the segment can't be opened now (no descriptor, say).
         """
-        # Damage is passed over, unless another copy may have what was there, and lead.
-        reader = self._reader if self.state.is_sole_copy or self.damage else self.replica.reader
-        return self._through_view(reader.read, offset, max_bytes, whole_first, resident)
+        return self._through_view(self._reader.read, offset, max_bytes, whole_first, resident)
 
     def fetch(
         self,
@@ -416,16 +415,13 @@ class Log:
     ) -> tuple[LogSlice | bytes, LogView]:
         """`read` for a response: bytes where they are few and `resident` in memory, or none.
 
-        Arguments and errors are the same; `is_committed`: as if the log ended at the last stable
-        offset. Returns where it was read, too.
+        `is_committed`: as if the log ended at the last stable offset. Returns where it read, too.
         """
         # What `_through_view` does, written out: this runs for every fetch.
-        state = self.state
-        view = state.view
+        view = self.state.view
         if offset == (view.stable_end if is_committed else view.high_watermark) and view.bases:
             return b"", view
-        reader = self._reader if state.is_sole_copy or self.damage else self.replica.reader
-        read = reader.fetch_stable if is_committed else reader.fetch
+        read = self._reader.fetch_stable if is_committed else self._reader.fetch
         try:
             return read(view, offset, max_bytes, whole_first, resident, resident), view
         except (OffsetOutOfRangeError, SegmentRetiredError):

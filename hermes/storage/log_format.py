@@ -95,12 +95,9 @@ class LogFormat(Protocol):
         Returns:
             (the position, that of the whole frame where the start is inside one that can't be
             cut; how many bytes).
-        """
 
-    def locate_intact(
-        self, segment: NamedSegment, files: FileLayer, descriptor: int, start: int, end: int
-    ) -> tuple[int, int]:
-        """As `locate`. Raises OSError: EIO, where the start isn't in any frame any more."""
+        Raises OSError: EBADMSG, where the start isn't in any frame any more.
+        """
 
     def whole_bytes(
         self,

@@ -32,14 +32,6 @@ from hermes.storage.sidecar import FormatSidecar
 from hermes.storage.source_spans import ToldSources
 
 
-class _IntactReader(LogReader):
-    """Passes over no damage: that would look like a hole of compaction's to another copy."""
-
-    def __init__(self, state: LogState) -> None:
-        super().__init__(state.files, state.descriptors, state.format)
-        self._locate = state.format.locate_intact
-
-
 class LogReplica:
     def __init__(
         self,
@@ -48,13 +40,14 @@ class LogReplica:
         sources: LogSources,
         opening: LogOpening,
         deletion: LogDeletion,
+        reader: LogReader,
     ) -> None:
         self._state = state
         self._sidecar = sidecar
         self._sources = sources
         self._opening = opening
         self._deletion = deletion
-        self.reader = _IntactReader(state)
+        self._reader = reader
         self._first_base = (-1, -1)
 
     @property
@@ -102,7 +95,7 @@ class LogReplica:
         where they lie was to be `resident` in memory, and isn't.
         """
         with self._appended() as view:
-            return self.reader.read(view, offset, max_bytes, whole_first, resident)
+            return self._reader.read(view, offset, max_bytes, whole_first, resident)
 
     def fetch_appended(
         self, offset: int, max_bytes: int, *, resident: bool
@@ -114,8 +107,8 @@ class LogReplica:
         with self._appended() as view:
             end: int = view.high_watermark
             if view.bases and view.bases[-1] <= offset:
-                return self.reader.fetch(view, offset, max_bytes, True, resident, resident), end
-            found = self.reader.read(view, offset, max_bytes, True, resident)
+                return self._reader.fetch(view, offset, max_bytes, True, resident, resident), end
+            found = self._reader.read(view, offset, max_bytes, True, resident)
         for place in range(max(0, view.position_of(offset)), len(view.segments)):
             if found.is_of(view.segments[place].file):
                 return found, view.end_of(place, end)

@@ -21,9 +21,10 @@ with them has a module for each thing: `log` (appends and reads), `log_flush`, `
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EIO
+from errno import EBADMSG, EIO
 
 from hermes.errors import (
+    DamagedMessagesError,
     DiskFullError,
     LogOfflineError,
     StorageError,
@@ -120,7 +121,9 @@ class LogState:
         return LogOfflineError(str(failure))
 
     def unreadable(self, error: OSError) -> StorageError:
-        self.is_suspect |= error.errno == EIO
+        self.is_suspect |= error.errno in (EIO, EBADMSG)
+        if error.errno == EBADMSG and self.is_sole_copy:
+            return DamagedMessagesError(f"{self.name}: {error.strerror}")
         return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
 
     def prepare(self, now_ms: int) -> None:

@@ -158,7 +158,7 @@ def _hole_in(log: Log, segment: Segment, start: int, end: int) -> _Hole | None:
         reads = _reads(files, descriptor, size)
         assert isinstance(index, KafkaIndex)
         index.load(descriptor, end)
-        _, position = index.find(descriptor, offset, reads)
+        _, position, _ = index.find(descriptor, offset, reads)
         reader = BatchReader(reads, descriptor, segment.base_offset, size)
         for place in walk(reader, position, segment.base_offset):
             if place.header.base_offset >= end:

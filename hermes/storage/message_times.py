@@ -66,8 +66,8 @@ def latest_timestamp(view: LogView, open_at: OpenAt) -> TimestampedOffset | None
 
 def _batches(opened: OpenSegment, index: KafkaIndex, start: int, end: int) -> Iterator[Place]:
     segment, files, descriptor = opened
-    _, stop = index.find(descriptor, end)
-    position, _ = index.find(descriptor, start)
+    _, stop, _ = index.find(descriptor, end)
+    position, *_ = index.find(descriptor, start)
     reader = BatchReader(files, descriptor, segment.base_offset, stop)
     return walk(reader, position, segment.base_offset, known_end=end)
 

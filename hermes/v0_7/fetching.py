@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import wrong_format
 from hermes.errors import (
+    DamagedMessagesError,
     HermesError,
     InvalidTopicError,
     NotLeaderError,
@@ -192,7 +193,8 @@ class Fetches:
                 partition=request.partition,
                 error=error,
             )
-        return ErrorCode.UNKNOWN
+        is_damaged = is_own and isinstance(error, DamagedMessagesError)
+        return ErrorCode.INVALID_MESSAGE if is_damaged else ErrorCode.UNKNOWN
 
     # -- many -----------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from kafka_logs import (
 from storage_fakes import UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, append, message, settings
 
-from hermes.errors import OffsetOutOfRangeError, StorageError
+from hermes.errors import DamagedMessagesError, OffsetOutOfRangeError, StorageError
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory, LogSlice
@@ -177,7 +177,10 @@ def test_no_reader_waits_for_the_sync_of_an_index(tmp_path: Path) -> None:
     assert set(synced) == {".index", ".timeindex"}
 
 
-def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Path) -> None:
+def test_what_is_damaged_ends_what_is_read_and_is_refused_up_to_what_follows(
+    tmp_path: Path,
+) -> None:
+    """Passed over it would be lost, and nobody would know."""
     log, _ = open_kafka_log(tmp_path / "k-0")
     for _ in range(4):
         append_values(log, bytes(1000))
@@ -189,17 +192,39 @@ def test_what_is_damaged_ends_what_is_read_and_is_passed_over_next(tmp_path: Pat
         file.write(bytes(size))
     with log.read(0, 3 * size) as part:
         assert (part.position, part.length) == (0, size)
-    with log.read(1, 2 * size) as part:
+    with log.read(2, 2 * size) as part:
         assert (part.position, part.length) == (2 * size, 2 * size)
     part, _ = log.fetch(0, 3 * size, False, True)  # only the index can tell
     assert isinstance(part, LogSlice)
     with part:
         assert (part.position, part.length) == (0, size)
+    assert not log.is_suspect
     for _ in range(2):
-        part, _ = log.fetch(1, 2 * size, False, True)
+        for resident in (True, False):
+            with pytest.raises(DamagedMessagesError, match="k-0: offset 1 is damaged"):
+                log.fetch(1, 2 * size, True, resident)
+        part, _ = log.fetch(2, 2 * size, False, True)
         assert isinstance(part, LogSlice)
         with part:
             assert (part.position, part.length) == (2 * size, 2 * size)
+    assert log.is_suspect
+    log.close()
+
+
+def test_what_is_damaged_at_the_end_of_a_segment_is_refused(tmp_path: Path) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=2100)
+    for _ in range(3):
+        append_values(log, bytes(1000))
+    log.flush()
+    size = read_batches(log)[0][0].size_bytes
+    path, *_ = sorted((tmp_path / "k-0").glob("*.log"))
+    with path.open("r+b") as file:
+        file.seek(size)
+        file.write(bytes(size))
+    with pytest.raises(DamagedMessagesError, match="k-0: offset 1 is damaged"):
+        log.fetch(1, 2 * size, True, False)
+    with log.read(2, size) as part:
+        assert (part.position, part.length) == (0, size)
     log.close()
 
 
