@@ -15,7 +15,7 @@ from brokers import SimulatedBroker
 from clients import KEPT, found_topic, run
 from invariants_today import Partition
 from requests import Client, LostError, RefusedError, read_whole
-from rot import Rot
+from rot import Rot, committed_end
 from schedule import SCENES
 from today import Today
 from world import World
@@ -104,13 +104,23 @@ class Copies(Today):
         return is_elsewhere and broker.id not in self._sole_copies()
 
     def sound_copies(self, partition: Partition, but: int) -> set[int]:
-        """The others in sync whose disks have all of a partition that was ever shown."""
+        """The others in sync whose disks have all of a partition that must be kept."""
         isr = self.states[partition].isr - {but}
         kept = {each for each in isr if not self._is_lacking(each)}
         if self.rot is None:
             return kept
-        end, directory = self.books.shown.get(partition, 0), self.directories[partition]
+        end, directory = self._kept_end(partition), self.directories[partition]
         return {each for each in kept if self.rot.intact_end(self.brokers[each], directory) >= end}
+
+    def _kept_end(self, partition: Partition) -> int:
+        """Up to where a partition was ever shown; if brokers', up to where any has it committed."""
+        directory = self.directories[partition]
+        if not self._is_internal(partition):
+            return self.books.shown.get(partition, 0)
+        return max(committed_end(each, directory) for each in self.brokers.values())
+
+    def _is_internal(self, partition: Partition) -> bool:
+        return self.directories[partition].rpartition("-")[0] == STATE_TOPIC
 
     def _sole_copies(self) -> set[int]:
         """The brokers with partitions of one copy: topics made while nobody else was there."""
@@ -179,12 +189,12 @@ class Copies(Today):
                 self.rot.look(partition)
 
     def _check_in_sync(self, partition: Partition) -> None:
-        """Each in-sync replica has on its disk what was ever shown, unless it knows it hasn't.
+        """Each in-sync replica has on its disk what must be kept, unless it knows it hasn't.
 
         And nothing any more of what was said to be deleted.
         """
-        end, state = self.books.shown.get(partition, 0), self.states.get(partition)
-        if not end or state is None or self.is_gone(partition):
+        state = self.states.get(partition)
+        if state is None or self.is_gone(partition) or not (end := self._kept_end(partition)):
             return
         start = self.books.start_of(partition)
         for number in state.isr:
@@ -194,7 +204,7 @@ class Copies(Today):
             if copy.replica.is_whole and copy.log.flushed_end < end:
                 self.world.breaks(
                     f"{copy.name}: broker {number} is in sync with {copy.log.flushed_end} on its "
-                    f"disk of {end} shown: {state}"
+                    f"disk of {end} to be kept: {state}"
                 )
             if copy.replica.is_whole and copy.log.earliest < start:
                 self.world.breaks(
@@ -205,7 +215,8 @@ class Copies(Today):
     def is_gone(self, partition: Partition) -> bool:
         """Whether the topic is deleted, or is to be."""
         books = self.books.topics.get(partition.topic_id)
-        return books is None or books.is_doomed
+        is_known = self._is_internal(partition) or (books is not None and not books.is_doomed)
+        return not is_known
 
     def _copy(self, number: int, partition: Partition) -> Copy | None:
         """What a broker has of a partition, if it lives and knows it as a copy."""

@@ -35,7 +35,7 @@ class Scene(Protocol):
     directories: dict[Partition, str]
 
     def sound_copies(self, partition: Partition, but: int) -> set[int]:
-        """The others in sync whose disks have all of a partition that was ever shown."""
+        """The others in sync whose disks have all of a partition that must be kept."""
 
     def is_gone(self, partition: Partition) -> bool:
         """Whether the topic is deleted, or is to be."""
@@ -92,10 +92,7 @@ class Rot:
         if not is_wanted or not scene.sound_copies(partition, but=broker.id):
             return
         files, directory = broker.disk.files, scene.directories[partition]
-        marks = Watermarks(_LOGS, files)
-        marks.load()
-        topic, _, number = directory.rpartition("-")
-        mark = marks.committed(topic, int(number)) or 0
+        mark = committed_end(broker, directory)
         batches = [each for each in _batches(files, directory) if each.end_offset <= mark]
         if not batches:
             return
@@ -137,6 +134,14 @@ class Rot:
         for batch in _batches(broker.disk.files, directory):
             end = batch.end_offset
         return end
+
+
+def committed_end(broker: SimulatedBroker, directory: str) -> int:
+    """Up to where a broker has a partition on its disk as committed."""
+    marks = Watermarks(_LOGS, broker.disk.files)
+    marks.load()
+    topic, _, number = directory.rpartition("-")
+    return marks.committed(topic, int(number)) or 0
 
 
 def _batches(files: MemoryFiles, directory: str) -> list[_Batch]:
