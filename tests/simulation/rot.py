@@ -5,6 +5,7 @@ comes back once no other copy in sync has it. Nothing is lost above what a broke
 committed: after a kill that can't be told from a write that was cut short.
 """
 
+from functools import lru_cache
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -154,15 +155,23 @@ def _batches(files: MemoryFiles, directory: str) -> list[_Batch]:
     for name in names:
         if not name.endswith(".log"):
             continue
-        path, position = f"{_LOGS}/{directory}/{name}", 0
-        data = files.durable(path)
-        while position <= len(data) - HEADER_BYTES:
-            header = next_in(data, position)
-            batch = b"" if header is None else data[position : position + header.size_bytes]
-            if header is None or not is_intact(batch):
-                return found
-            found.append(_Batch(path, position, batch, header.last_offset + 1))
-            position += header.size_bytes
-        if position < len(data):
+        path = f"{_LOGS}/{directory}/{name}"
+        batches, is_whole = _walked(files.durable(path))
+        found += [_Batch(path, *each) for each in batches]
+        if not is_whole:
             return found
     return found
+
+
+@lru_cache(maxsize=64)
+def _walked(data: bytes) -> tuple[list[tuple[int, bytes, int]], bool]:
+    """What a segment has, up to where something is damaged, and whether nothing is."""
+    found, position = list[tuple[int, bytes, int]](), 0
+    while position <= len(data) - HEADER_BYTES:
+        header = next_in(data, position)
+        batch = b"" if header is None else data[position : position + header.size_bytes]
+        if header is None or not is_intact(batch):
+            break
+        found.append((position, batch, header.last_offset + 1))
+        position += header.size_bytes
+    return found, position == len(data)
