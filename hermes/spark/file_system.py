@@ -83,13 +83,18 @@ class LocalFileSystem:
 
     def make_directories(self, path: Path) -> None:
         """Create a directory and its missing parents, though somebody removes empty ones."""
-        for _ in range(_MOST_REMOVALS):
+        removals = 0
+        while True:
             try:
                 path.mkdir(parents=True, exist_ok=True)
-            except (FileNotFoundError, FileExistsError):
-                continue  # it was there, or a parent was, and has just gone
+            except FileNotFoundError:
+                continue  # a parent was there, and has just gone
+            except FileExistsError:  # it was there, and has just gone; or it is no directory
+                removals += 1
+                if removals > _MOST_REMOVALS:
+                    raise
+                continue
             return
-        path.mkdir(parents=True, exist_ok=True)
 
     def remove_empty(self, path: Path) -> bool:
         try:
