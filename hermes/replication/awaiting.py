@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
-from itertools import count
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -11,21 +10,28 @@ Key = TypeVar("Key", bound=Hashable)
 class Awaiting(Generic[Key]):
     """Who waits until all in-sync replicas have got somewhere, by what each is called."""
 
+    __slots__ = (
+        "_gone",
+        "_order",
+        "_waiting",
+    )
+
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Key]] = []
-        self._gone: set[Key] = set()
-        self._order = count()
+        self._gone: dict[Key, None] = {}  # as a set, of which the empty one is small
+        self._order = 0
 
     def __len__(self) -> int:
         return len(self._waiting) - len(self._gone)
 
     def add(self, end: int, key: Key) -> None:
         """Let somebody wait for an offset: where an append ended, or a log is to begin."""
-        heappush(self._waiting, (end, next(self._order), key))
+        heappush(self._waiting, (end, self._order, key))
+        self._order += 1
 
     def remove(self, key: Key) -> None:
         """Somebody who waits does so no more."""
-        self._gone.add(key)
+        self._gone[key] = None
 
     def reached(self, watermark: int) -> Iterator[Key]:
         """Take out who has waited for what is reached by now, in order."""
@@ -40,6 +46,6 @@ class Awaiting(Generic[Key]):
     def _taken(self) -> Iterator[Key]:
         key = heappop(self._waiting)[2]
         if key in self._gone:
-            self._gone.remove(key)
+            del self._gone[key]
         else:
             yield key

@@ -144,6 +144,36 @@ class Replica:
         is_given_up: whether nobody counts on a damaged log any more: it is to be mended.
     """
 
+    __slots__ = (
+        "_are_lives_older",
+        "_changing",
+        "_doubted_until",
+        "_electing",
+        "_hand_over",
+        "_has_ended",
+        "_is_being_cut",
+        "_is_dismissed",
+        "_is_in_service",
+        "_is_stopping",
+        "_preferred",
+        "_refusals",
+        "_spent_epoch",
+        "_tokens",
+        "_wants_out",
+        "broker_id",
+        "following",
+        "is_damaged",
+        "is_given_up",
+        "is_whole",
+        "leading",
+        "life",
+        "lives",
+        "role",
+        "settings",
+        "state",
+        "version",
+    )
+
     def __init__(
         self,
         broker_id: int,

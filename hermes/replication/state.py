@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -312,7 +313,7 @@ def parse_replicas(path: str, value: bytes) -> TopicReplicas:
 def _parsed(read: Mapping[str, Any]) -> PartitionState:
     leader, epoch, unclean_epoch = _whole((read["leader"], read["epoch"], read.get("unclean", -1)))
     isr, adding, removing = (
-        frozenset(_whole(read.get(key, ()))) for key in ("isr", "adding", "removing")
+        _set_of(tuple(_whole(read.get(key, ())))) for key in ("isr", "adding", "removing")
     )
     state = PartitionState(
         tuple(_whole(read["replicas"])),
@@ -337,6 +338,12 @@ def _parsed(read: Mapping[str, Any]) -> PartitionState:
     if state.epoch < 0 or state.life < 0:
         raise ValueError("an epoch and a life are numbers from 0 on")
     return state
+
+
+@lru_cache(maxsize=4096)
+def _set_of(brokers: tuple[int, ...]) -> frozenset[int]:
+    """The same set for the same brokers: thousands of partitions have one of a few."""
+    return frozenset(brokers)
 
 
 def _beside(read: Mapping[str, Any], known: AbstractSet[str]) -> Mapping[str, Any]:

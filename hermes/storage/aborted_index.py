@@ -32,6 +32,8 @@ _LOG_SUFFIX: Final = ".log"
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0
 _BLOCK: Final = 512
+#: What most logs have, and there may be thousands of them.
+_NONE: Final = frozenset[int]()
 
 
 class AbortedTransaction(NamedTuple):
@@ -83,8 +85,8 @@ class AbortedIndex:
         self._files = files
         self._known: dict[int, _File] = {}
         self._bases: list[int] = []
-        self._torn = set[int]()  # those of which what follows the last entry is none
-        self._dirty = set[int]()
+        self._torn = _NONE  # those of which what follows the last entry is none
+        self._dirty = _NONE
         self.is_dirty = False
         self.newest = -1
 
@@ -149,7 +151,7 @@ class AbortedIndex:
         finally:
             self._files.close(descriptor)
         self._note(base, entries, known)
-        self._dirty.add(base)
+        self._dirty |= {base}
         self.is_dirty = True
 
     def undo(self, base: int, count: int) -> None:
@@ -176,7 +178,7 @@ class AbortedIndex:
 
     def sync(self) -> None:
         """Put on disk what was written so far."""
-        dirty, self._dirty, self.is_dirty = self._dirty, set(), False
+        dirty, self._dirty, self.is_dirty = self._dirty, _NONE, False
         try:
             for base in dirty:
                 with suppress(FileNotFoundError):  # its segment was deleted
@@ -197,7 +199,7 @@ class AbortedIndex:
 
     def load(self) -> None:
         """Look through the files that there are; what is damaged at an end doesn't count."""
-        self._known, self._bases, self._torn, self.newest = {}, [], set(), -1
+        self._known, self._bases, self._torn, self.newest = {}, [], _NONE, -1
         for name in sorted(self._files.listdir(self._directory)):
             parsed = parse_segment_name(name, _LOG_SUFFIX)
             if parsed is not None and parsed[1] == ABORTED_SUFFIX:
@@ -219,7 +221,7 @@ class AbortedIndex:
             entries.append(entry)
             last = entry.last_offset
         if len(entries) * _ENTRY.size < size:
-            self._torn.add(base)
+            self._torn |= {base}
         if entries:
             self._note(base, entries, None)
 

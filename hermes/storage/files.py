@@ -29,6 +29,7 @@ from errno import (
     ENXIO,
     EOPNOTSUPP,
 )
+from functools import cached_property
 from stat import S_ISDIR, S_ISREG
 from typing import Final
 
@@ -92,6 +93,11 @@ class FileLayer:
     link = staticmethod(os.link)
     fchmod = staticmethod(os.fchmod)
     utime = staticmethod(os.utime)
+
+    @cached_property
+    def resident(self) -> "ResidentFiles":
+        """The same files, of which only what is in memory is read: one for all logs."""
+        return ResidentFiles(self)
 
     def boot_id(self) -> str:
         """Name this start of the machine; empty where that can't be found out.

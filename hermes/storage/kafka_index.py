@@ -99,8 +99,8 @@ class KafkaIndex(TimeIndex):
     def __init__(self, files: FileLayer, path: str, base_offset: int) -> None:
         super().__init__(files, path, base_offset)
         stem = os.path.splitext(path)[0]
-        self._offsets = SortedFile(files, stem + OFFSETS_SUFFIX, OFFSET_ENTRY)
-        self._times = SortedFile(files, stem + TIMES_SUFFIX, TIME_ENTRY)
+        self._offsets = SortedFile(files, stem, OFFSETS_SUFFIX, OFFSET_ENTRY)
+        self._times = SortedFile(files, stem, TIMES_SUFFIX, TIME_ENTRY)
         # Guards what is below; taken after the lock of our own index.
         self._indexing = threading.Lock()
         self._restart(None, None)

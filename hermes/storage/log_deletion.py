@@ -13,6 +13,8 @@ from hermes.storage.sidecar import FormatSidecar
 
 
 class LogDeletion:
+    __slots__ = ("_sidecar", "_state")
+
     def __init__(self, state: LogState, sidecar: FormatSidecar) -> None:
         self._state = state
         self._sidecar = sidecar

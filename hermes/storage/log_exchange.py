@@ -15,6 +15,8 @@ from hermes.storage.segment_files import remove_segment
 
 
 class LogExchange:
+    __slots__ = ("_pending", "_state")
+
     def __init__(self, state: LogState) -> None:
         self._state = state
         # (A segment, what was to take its place, that file) while nobody knows whether it has.

@@ -34,6 +34,8 @@ from hermes.storage.sidecar import FormatSidecar
 class LogOpening:
     """`exchange` may have left a segment of which nobody knows which file it is."""
 
+    __slots__ = ("_doomed", "_exchange", "_reader", "_sidecar", "_state", "strange_files")
+
     def __init__(self, state: LogState, sidecar: FormatSidecar, exchange: LogExchange) -> None:
         self._state = state
         self._sidecar = sidecar

@@ -33,6 +33,16 @@ from hermes.storage.source_spans import ToldSources
 
 
 class LogReplica:
+    __slots__ = (
+        "_deletion",
+        "_first_base",
+        "_opening",
+        "_reader",
+        "_sidecar",
+        "_sources",
+        "_state",
+    )
+
     def __init__(
         self,
         state: LogState,

@@ -91,6 +91,8 @@ class SourcesSidecar(Sidecar):
 class LogSources:
     """The sources of one log; for ranges to be appended, `begin` comes first."""
 
+    __slots__ = ("_sidecar", "_state")
+
     def __init__(self, state: LogState, sidecar: SourcesSidecar) -> None:
         self._state = state
         self._sidecar = sidecar

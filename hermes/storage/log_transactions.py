@@ -25,6 +25,8 @@ _NO_END = 2**63 - 1
 
 
 class LogTransactions:
+    __slots__ = ("_sidecar", "_state")
+
     def __init__(self, state: LogState, sidecar: FormatSidecar) -> None:
         self._state = state
         self._sidecar = sidecar

@@ -21,7 +21,7 @@ from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun
 from hermes.storage.append_times import append_runs
 from hermes.storage.descriptors import DescriptorCache, LogSlice
-from hermes.storage.files import FEW_BYTES, FileLayer, ResidentFiles
+from hermes.storage.files import FEW_BYTES, FileLayer
 from hermes.storage.index_entries import IndexReader, unreadable_is_empty
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.message_times import TimestampedOffset, latest_timestamp, offset_at_time
@@ -46,7 +46,6 @@ class LogReader:
         "_descriptors",
         "_files",
         "_format",
-        "_locate",
         "_resident",
     )
 
@@ -54,10 +53,9 @@ class LogReader:
         self, files: FileLayer, descriptors: DescriptorCache, log_format: LogFormat
     ) -> None:
         self._files = files
-        self._resident = ResidentFiles(files)
+        self._resident = files.resident
         self._descriptors = descriptors
         self._format = log_format
-        self._locate = log_format.locate
         self._counts_messages = log_format.counts_messages
 
     # -- bytes ----------------------------------------------------------------------------------
@@ -112,7 +110,7 @@ class LogReader:
                 if found:
                     self._descriptors.release(file)
                     return found
-            start, length = self._locate(segment, files, descriptor, offset, end)
+            start, length = self._format.locate(segment, files, descriptor, offset, end)
             is_over = not (length or is_active)
             if length > max_bytes:
                 if whole_first or self._counts_messages:

@@ -29,15 +29,21 @@ class SortedFile:
     `count` of them count; what follows is to be written over.
     """
 
-    __slots__ = ("_entry", "_files", "_may_be_longer", "_was_opened", "count", "path")
+    __slots__ = ("_entry", "_files", "_may_be_longer", "_stem", "_suffix", "_was_opened", "count")
 
-    def __init__(self, files: FileLayer, path: str, entry: Struct) -> None:
+    def __init__(self, files: FileLayer, stem: str, suffix: str, entry: Struct) -> None:
+        # Not joined: files beside each other share the stem, and there may be very many.
+        self._stem = stem
+        self._suffix = suffix
         self._files = files
         self._entry = entry
         self._may_be_longer = True
         self._was_opened = False
-        self.path = path
         self.count = 0
+
+    @property
+    def path(self) -> str:
+        return self._stem + self._suffix
 
     def load(self) -> None:
         """Count the entries; those that Kafka has allocated and not used are zeros."""

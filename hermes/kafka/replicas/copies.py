@@ -4,7 +4,6 @@ Each new state of coordination comes by `use`, and goes to the copies that it is
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -155,11 +154,10 @@ class Copies:
         if copy is None:
             if self.broker_id not in partition.replicas:
                 return
-            settings = partial(self._settings_of, name, number)
             version = self._deleted.get((node.id.bytes, number), -1)
             if node.version < version:
                 return  # as it was before the copy was deleted here
-            copy = Copy(self, name, node.id, number, settings, version)
+            copy = Copy(self, name, node.id, number, self._settings_of, version)
             self._copies[name, number] = self.by_place[copy.place] = copy
             self._logs.make(copy)
             self._logs.keep_watermarks()

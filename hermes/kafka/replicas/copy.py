@@ -43,13 +43,34 @@ class Copy:
         version: of the node when this broker deleted a copy that it had before; else -1.
     """
 
+    __slots__ = (
+        "_around",
+        "_followed",
+        "_is_leaving",
+        "_is_turning",
+        "_log",
+        "_mending",
+        "_must_turn",
+        "_opening",
+        "_settings",
+        "follower",
+        "is_gone",
+        "leadership",
+        "number",
+        "partition",
+        "place",
+        "replica",
+        "topic",
+        "topic_id",
+    )
+
     def __init__(
         self,
         around: Surroundings,
         topic: str,
         topic_id: UUID,
         number: int,
-        settings: Callable[[], LeaderSettings],
+        settings: Callable[[str, int], LeaderSettings],
         version: int = -1,
     ) -> None:
         self.topic = topic
@@ -74,7 +95,8 @@ class Copy:
 
     def _new_replica(self, version: int) -> Replica:
         around = self._around
-        return Replica(around.broker_id, self._settings(), around.tokens, around.refusals, version)
+        settings = self._settings(self.topic, self.number)
+        return Replica(around.broker_id, settings, around.tokens, around.refusals, version)
 
     @property
     def name(self) -> str:
@@ -124,7 +146,7 @@ class Copy:
         life: int | None,
     ) -> None:
         """What stands in coordination was read; `life`: this broker's session, None without one."""
-        self.replica.settings = self._settings()
+        self.replica.settings = self._settings(self.topic, self.number)
         if self.replica.leading is not None:
             self.replica.leading.settings = self.replica.settings
         self.replica.registered(life)

@@ -49,6 +49,20 @@ class CopyFollower:
         told_watermark: what the leader last said is committed.
     """
 
+    __slots__ = (
+        "_around",
+        "_copy",
+        "_damaged_at",
+        "_has_sources",
+        "_is_flushing",
+        "_mending",
+        "_told_start",
+        "_writing",
+        "is_full",
+        "place",
+        "told_watermark",
+    )
+
     def __init__(self, copy: OwnCopy, around: Surroundings, mending: CopyMending) -> None:
         self.place = copy.place
         self._copy = copy

@@ -40,6 +40,15 @@ class _Asking(NamedTuple):
 class CopyLeadership:
     """Lives in the reactor's thread. While another broker leads it refuses everything."""
 
+    __slots__ = (
+        "_around",
+        "_asking",
+        "_copy",
+        "_deleting",
+        "_sent",
+        "_timed",
+    )
+
     def __init__(self, copy: OwnCopy, around: Surroundings) -> None:
         self._copy = copy
         self._around = around

@@ -28,6 +28,8 @@ _PAUSE_SECONDS: Final = 0.5
 class CopyMending:
     """Lives in the reactor's thread."""
 
+    __slots__ = ("_around", "_copy", "_is_looking", "_looked_end", "_mending")
+
     def __init__(self, copy: OwnCopy, around: Surroundings) -> None:
         self._copy = copy
         self._around = around
