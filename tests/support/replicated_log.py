@@ -106,14 +106,14 @@ class Findings:
 
     Attributes:
         lost: numbers of messages that were acknowledged and aren't there.
-        moved: numbers of those that are elsewhere than was said.
+        moved: numbers of those that are elsewhere than was said, with where that is, and where.
         changed: places at which somebody saw something else.
         twice: numbers of messages that are there more than once.
         turned: numbers that follow a greater one in a partition.
     """
 
     lost: list[int] = field(default_factory=list)
-    moved: list[int] = field(default_factory=list)
+    moved: list[tuple[int, tuple[int, int], list[tuple[int, int]]]] = field(default_factory=list)
     changed: list[tuple[int, int]] = field(default_factory=list)
     twice: list[int] = field(default_factory=list)
     turned: list[tuple[int, int]] = field(default_factory=list)
@@ -131,7 +131,7 @@ def judge(
 
     Args:
         acknowledged: partition and offset of messages by their numbers, with which their values
-            begin; of an offset that isn't known, -1.
+            begin; of an offset that isn't known, a negative one.
         read: all that is there.
         watchers: what others saw before.
     """
@@ -147,8 +147,8 @@ def judge(
     for number, place in acknowledged.items():
         if number not in numbers:
             found.lost.append(number)
-        elif place[1] != -1 and place not in numbers[number]:
-            found.moved.append(number)
+        elif place[1] >= 0 and place not in numbers[number]:
+            found.moved.append((number, place, numbers[number]))
     counts = Counter({number: len(places) for number, places in numbers.items()})
     found.twice = sorted(number for number, count in counts.items() if count > 1)
     for messages in read.values():

@@ -18,7 +18,7 @@ def test_what_holds_is_not_held_against_it() -> None:
     ("read", "findings"),
     [
         ([(0, b"0 x"), (1, b"1 x")], Findings(lost=[2])),
-        ([(0, b"0 x"), (1, b"1 x"), (3, b"2 x")], Findings(moved=[2])),
+        ([(0, b"0 x"), (1, b"1 x"), (3, b"2 x")], Findings(moved=[(2, (0, 2), [(0, 3)])])),
         ([*WHOLE[0], (3, b"2 x")], Findings(twice=[2])),
         ([*WHOLE[0], (3, b"5 x"), (4, b"4 x")], Findings(turned=[(5, 4)])),
     ],
