@@ -193,19 +193,22 @@ class ProducerSnapshots:
         One beyond what is on disk for certain is used where there is no other: then Hermes wrote
         it, after a flush. Of Kafka's there is one for each segment, all on their way to the disk.
         """
-        later = None
-        for offset in reversed(self._offsets()):
-            path = self._path(offset)
-            if offset <= end:
-                with suppress(ValueError):
-                    data = read_whole(path, _MOST_BYTES, self._files)
-                    found = max(start, offset), decode_snapshot(data or b"")
-                    if synced_to is None or offset <= synced_to:
-                        return found
-                    later = later or found
-                    continue
-            with suppress(FileNotFoundError):
-                self._files.unlink(path)
+        offsets, later = self._offsets(), None
+        if offsets and offsets[-1] > end:
+            for offset in offsets:
+                if offset > end:
+                    self._remove(offset)
+            # Else a loss of power could bring back what others' messages have taken the place of.
+            self._files.fsync_directory(self._directory)
+        for offset in reversed([each for each in offsets if each <= end]):
+            with suppress(ValueError):
+                data = read_whole(self._path(offset), _MOST_BYTES, self._files)
+                found = max(start, offset), decode_snapshot(data or b"")
+                if synced_to is None or offset <= synced_to:
+                    return found
+                later = later or found
+                continue
+            self._remove(offset)
         if later is None:
             return start, {}
         if synced_to is not None and synced_to <= start:
@@ -213,6 +216,10 @@ class ProducerSnapshots:
                 key: each._replace(transaction_start=_NONE) for key, each in later[1].items()
             }
         return later
+
+    def _remove(self, offset: int) -> None:
+        with suppress(FileNotFoundError):
+            self._files.unlink(self._path(offset))
 
     def write(self, captures: Sequence[Capture]) -> None:
         """Write the newest of what was captured, and remove the oldest snapshots.

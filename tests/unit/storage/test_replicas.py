@@ -31,6 +31,7 @@ from hermes.protocol.records import encode_batch
 from hermes.replication.following import check_batches
 from hermes.storage import Log, LogSlice
 from hermes.storage.kafka_format import KAFKA
+from hermes.storage.producer_snapshots import snapshot_name
 
 SIZE = len(message("0"))
 
@@ -467,9 +468,10 @@ def test_what_a_killed_process_left_in_a_new_directory_is_on_disk_once_it_counts
     assert "h-0" in files.after_power_loss(None).listdir("/data")
 
 
-def opened_again(files: MemoryFiles) -> Log:
+def opened_again(files: MemoryFiles, segment_bytes: int = 200) -> Log:
     """A log with other copies after a stop."""
-    log = Log("k", 0, "/data/k-0", settings(200), files, log_format=KAFKA, topic_id=TOPIC_ID)
+    sizes = settings(segment_bytes)
+    log = Log("k", 0, "/data/k-0", sizes, files, log_format=KAFKA, topic_id=TOPIC_ID)
     log.is_sole_copy = False
     log.open(clean=False, now_ms=NOW_MS)
     return log
@@ -488,6 +490,21 @@ def written() -> MemoryFiles:
         place(log, batch(number), number)
     log.flush()
     return files
+
+
+def test_what_a_cut_takes_of_producers_does_not_come_back_with_a_loss_of_power() -> None:
+    """Once others' messages have its place, who repeats it would be told that it is there."""
+    files = written()
+    log = opened_again(files, 1 << 20)
+    place(log, batch(10, producer=7, sequence=0), 10)
+    place(log, batch(11), 11)
+    log.producers.capture(log.end_offset)
+    log.flush()
+    assert snapshot_name(12) in files.listdir("/data/k-0")
+    files.fsync_directory("/data/k-0")
+    files.fsync_directory("/data")
+    log.replica.cut_to(10, NOW_MS)
+    assert snapshot_name(12) not in files.after_power_loss().listdir("/data/k-0")
 
 
 def test_nothing_is_kept_beyond_damage_that_other_copies_can_fill() -> None:
