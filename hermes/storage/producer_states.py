@@ -1,8 +1,8 @@
 """What a log knows of idempotent producers, so that it stores each of their batches once, in order.
 
 A producer numbers the messages that it sends to a partition; a batch says its producer's id and
-epoch, and its first message's number. Of each producer the log remembers the epoch and the last
-ten batches, as many as a client may have under way to two leaders:
+epoch, and its first message's number. Of each producer the log remembers the epoch, the last ten
+batches, and where the messages before them lie:
 
     a batch that is among them     was stored before: it is answered with that place
     one that goes on from the last is appended
@@ -36,18 +36,23 @@ from hermes.errors import (
 from hermes.protocol.record_batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from hermes.protocol.transaction_markers import Marker
 
-#: How many batches of a producer are remembered: Kafka's clients have up to five under way to a
-#: leader that sleeps, and send more to the next one, by whose end none may be answered. Kafka
-#: remembers five: then the first one is out of step, and its producer sends all of them again.
+#: How many batches of a producer are remembered one by one: Kafka's clients have up to five under
+#: way to a leader that sleeps, and send more to the next one, by whose end none may be answered.
 REMEMBERED_BATCHES: Final = 10
+
+#: And how many rows of messages before them: there is a new one where another producer's messages
+#: are between. The next leader may have had thousands when a sleeping one lets go of what it has.
+#: Kafka remembers five batches and nothing else; then Java's producer repeats one that is stored
+#: until it gives it up, and librdkafka tells its application offsets that begin with -1.
+REMEMBERED_ROWS: Final = 4
 
 #: After how long a producer is forgotten, as Kafka's `producer.id.expiration.ms`.
 EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 
-#: Of how many producers a log knows at most, those of long ago are forgotten first: 8 to 37 MB.
+#: Of how many producers a log knows at most, those of long ago are forgotten first: 8 to 50 MB.
 MOST_PRODUCERS: Final = 20_000
 
-#: Of how many all logs of a broker know together, about: 80 to 370 MB.
+#: Of how many all logs of a broker know together, about: 80 to 500 MB.
 MOST_OF_ALL: Final = 200_000
 
 #: A log's states are captured after so many bytes: no more is read again after a crash.
@@ -84,6 +89,14 @@ class StoredBatch(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+class StoredRow(NamedTuple):
+    """Messages of one producer in a row, without any of others between them."""
+
+    first_sequence: int
+    first_offset: int
+    length: int
+
+
 class ProducerState(NamedTuple):
     """What is remembered of one producer.
 
@@ -93,6 +106,7 @@ class ProducerState(NamedTuple):
             that was later and is known; ms since 1970.
         transaction_start: where its transaction begins here that hasn't ended; -1 for none.
         coordinator_epoch: of the coordinator that ended its last one; -1 if there was none.
+        earlier: what came before those batches, oldest first, as far as that is known.
     """
 
     epoch: int
@@ -100,6 +114,7 @@ class ProducerState(NamedTuple):
     last_timestamp_ms: int
     transaction_start: int = -1
     coordinator_epoch: int = -1
+    earlier: tuple[StoredRow, ...] = ()
 
     @property
     def last_sequence(self) -> int:
@@ -112,6 +127,11 @@ class ProducerState(NamedTuple):
             for batch in self.batches:
                 if batch.last_sequence == last and batch.first_sequence == first:
                     return batch
+            delta = header.last_offset_delta
+            for row in self.earlier:
+                end = ((first - row.first_sequence) & _LAST_SEQUENCE) + delta
+                if end < row.length:
+                    return StoredBatch(last, row.first_offset + end, delta, header.max_timestamp_ms)
         return None
 
 
@@ -171,15 +191,15 @@ class ProducerStates:
                 continue
             known = self._states.get(header.producer_id)
             if known is not None:
-                duplicate = known.duplicate_of(header)
-                if duplicate is not None:
-                    self._check_is_under_way(header, known, duplicate)
-                    return duplicate
                 last = pending.get(header.producer_id, known) if pending else known
                 follows = (
                     last.batches and header.base_sequence - last.batches[-1].last_sequence == 1
                 )
                 if not follows or header.producer_epoch != last.epoch:
+                    duplicate = known.duplicate_of(header)
+                    if duplicate is not None:
+                        self._check_is_under_way(header, known, duplicate)
+                        return duplicate
                     self._check_follows(header, last, offset)
                 if last.transaction_start >= 0 and not header.attributes & TRANSACTIONAL_BIT:
                     raise InvalidTransactionStateError(
@@ -307,7 +327,7 @@ class ProducerStates:
             del self._states[producer]
 
     def forget(self, offsets: Collection[int]) -> None:
-        """Forget the batches that begin at these offsets.
+        """Forget the batches that begin at these offsets, and all rows of which nobody knows.
 
         The loss of power has left a header and wrong bytes, and recovery keeps that if something
         whole follows. Its producer had no answer, and sends it again: it must not hear that it is
@@ -315,11 +335,10 @@ class ProducerStates:
         """
         for producer, state in list(self._states.items()):
             kept = tuple(each for each in state.batches if each.base_offset not in offsets)
-            if len(kept) < len(state.batches):
-                if kept or state.transaction_start >= 0:
-                    self._states[producer] = state._replace(batches=kept)
-                else:
-                    del self._states[producer]
+            if kept or not state.batches or state.transaction_start >= 0:
+                self._states[producer] = state._replace(batches=kept, earlier=())
+            else:
+                del self._states[producer]
 
     def replace(self, states: Mapping[int, ProducerState]) -> None:
         """Know this from now on, and nothing else: the log was opened, or cut."""
@@ -379,13 +398,31 @@ def _with(
 ) -> ProducerState:
     delta, time_ms, epoch = header.last_offset_delta, header.max_timestamp_ms, header.producer_epoch
     last_ms = time_ms if heard_ms is None or heard_ms < time_ms else heard_ms
-    kept = () if state is None or state.epoch != epoch else state.batches
-    start, coordinator = (-1, -1) if state is None else state[3:]
+    kept: tuple[StoredBatch, ...] = ()
+    earlier: tuple[StoredRow, ...] = ()
+    if state is not None and state.epoch == epoch:
+        kept, earlier = state.batches, state.earlier
+    start, coordinator = (-1, -1) if state is None else state[3:5]
     if header.attributes & CONTROL_BIT:
         coordinator = coordinator if marker is None else marker.coordinator_epoch
-        return ProducerState(epoch, kept, last_ms, -1, coordinator)
+        return ProducerState(epoch, kept, last_ms, -1, coordinator, earlier)
     if start < 0 and header.attributes & TRANSACTIONAL_BIT:
         start = base_offset
     batch = StoredBatch(header.last_sequence, base_offset + delta, delta, time_ms)
+    if len(kept) == REMEMBERED_BATCHES:
+        earlier = _with_row(earlier, kept[0])
     batches = (*kept[1 - REMEMBERED_BATCHES :], batch)
-    return ProducerState(epoch, batches, last_ms, start, coordinator)
+    return ProducerState(epoch, batches, last_ms, start, coordinator, earlier)
+
+
+def _with_row(rows: tuple[StoredRow, ...], batch: StoredBatch) -> tuple[StoredRow, ...]:
+    first, count = batch.first_sequence, batch.offset_delta + 1
+    if rows:
+        last = rows[-1]
+        is_next = (last.first_sequence + last.length) & _LAST_SEQUENCE == first
+        if is_next and last.first_offset + last.length == batch.base_offset:
+            # Not more than half of all numbers: what is said of one must be of this turn of them.
+            if last.length < 1 << 30:
+                return (*rows[:-1], last._replace(length=last.length + count))
+            return (StoredRow(first, batch.base_offset, count),)
+    return (*rows[1 - REMEMBERED_ROWS :], StoredRow(first, batch.base_offset, count))

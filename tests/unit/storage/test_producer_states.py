@@ -76,6 +76,43 @@ def test_a_marker_that_kafkas_transactions_have_left_begins_its_epoch(states):
         states.check([batch(epoch=1, sequence=1)], 6)
 
 
+def test_what_came_before_the_remembered_batches_is_known_by_its_rows(states):
+    """Of the last four: where another producer's messages are between, there is a new one."""
+    places, offset = [], 0
+    for number in range(100):
+        if number in (20, 40, 50, 60):
+            offset += 1
+        places.append(offset)
+        states.note([batch(sequence=3 * number, count=3)], offset)
+        offset += 3
+
+    def found(sequence: int, count: int = 3) -> int | None:
+        stored = states.check([batch(sequence=sequence, count=count)], offset)
+        return None if stored is None else stored.base_offset
+
+    assert [found(3 * number) for number in range(20, 100)] == places[20:]
+    assert found(3 * 25, 6) == places[25], "as two that were sent one by one"
+    for sequence, count in ((3 * 19, 3), (3 * 39, 6), (3 * 89, 6), (3 * 95, 6), (301, 1)):
+        with pytest.raises(OutOfOrderSequenceError):
+            found(sequence, count)
+    assert found(300) is None
+
+    states.forget({places[99]})
+    assert states.states[7].last_sequence == 3 * 98 + 2
+    with pytest.raises(OutOfOrderSequenceError):
+        found(3 * 50)
+
+
+def test_numbers_begin_again_within_a_row(states):
+    last = 2**31 - 1
+    for number in range(20):
+        states.note([batch(sequence=(last - 9 + number) & last)], number)
+
+    assert [
+        states.check([batch(sequence=(last - 9 + n) & last)], 20).base_offset for n in range(20)
+    ] == [*range(20)]
+
+
 def test_numbers_of_a_transaction_that_has_ended_are_never_taken_for_stored(states):
     first, second = (batch(sequence=n, attributes=TRANSACTIONAL_BIT) for n in (0, 1))
     states.note([first], 0)
