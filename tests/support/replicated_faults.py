@@ -38,12 +38,21 @@ _CUTS: list[tuple[Cut, ...]] = [
 ]
 
 
+def _go_on_without(load: UnderLoad, random: Random) -> bool:
+    """Whether clients are to go on before a broker is back: two others have everything then."""
+    goes_on = random.random() < 0.7
+    if goes_on:
+        load.wait_until_in_sync()
+    return goes_on
+
+
 def kill_leader(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """Another leads, and has some time to itself or none."""
     number = random.randrange(PARTITIONS)
+    goes_on = _go_on_without(load, random)
     leader = load.leader(number)
     cluster.kill(leader)
-    if random.random() < 0.7:
+    if goes_on:
         load.leader(number, but=leader)
         load.go_on(random.randrange(1, 200))
     cluster.start(leader)
@@ -51,6 +60,7 @@ def kill_leader(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> 
 
 def kill_follower(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """Its leaders go on without it."""
+    load.wait_until_in_sync()
     leader = load.leader(random.randrange(PARTITIONS))
     follower = random.choice(sorted(cluster.brokers.keys() - {leader}))
     cluster.kill(follower)
@@ -70,6 +80,7 @@ def kill_all(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> Non
 
 def stop(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """In good order."""
+    load.wait_until_in_sync()
     number = random.choice(sorted(cluster.brokers))
     cluster.stop(number)
     load.go_on(random.randrange(1, 200))
@@ -79,10 +90,11 @@ def stop(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
 def pause(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A leader sleeps until it is one no more, or wakes before that."""
     number = random.randrange(PARTITIONS)
+    goes_on = _go_on_without(load, random)
     leader = load.leader(number)
     cluster.pause(leader)
     try:
-        if random.random() < 0.7:
+        if goes_on:
             load.leader(number, but=leader)
             load.go_on(random.randrange(1, 200))
     finally:
@@ -92,8 +104,10 @@ def pause(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
 def cut(cluster: ReplicatedCluster, load: UnderLoad, random: Random) -> None:
     """A leader is cut off from others until these have drawn their conclusions, or not so long."""
     number = random.randrange(PARTITIONS)
-    leader = load.leader(number)
     ways = random.choice(_CUTS)
+    if "from coordination" in ways:
+        load.wait_until_in_sync()
+    leader = load.leader(number)
     cluster.cut(leader, *ways)
     try:
         if len(ways) > 1 and "from coordination" in ways:
