@@ -311,7 +311,7 @@ class KafkaIndex(TimeIndex):
         Returns:
             (the position of the first batch that reaches the offset, or the end of the last one;
             where the batch before that ends: the same position, unless bytes between are damaged;
-            whether what was at the offset may be damaged.)
+            whether what was at the offset may be damaged).
         """
         walked = self._walked
         if offset == walked[0]:
