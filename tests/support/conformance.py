@@ -40,7 +40,7 @@ DIFFERENCES = {
     ("not_produced", "half a header"): "corrupted in transit: clients retry",
     ("not_produced", "an unknown codec"): "Kafka fails internally and has no better error",
     ("not_produced", "far in the future"): "timestamps are up to the producers",
-    ("idempotent", "older than the last five"): "two leaders may have been sent five each",
+    ("idempotent", "older than the last five"): "the next leader may have had many more",
     ("reconfigured", "no such operation"): "Kafka fails internally and has no better error",
     ("paged", "no name"): "Kafka fails internally and has no better error",
     **TRANSACTION_DIFFERENCES,
