@@ -162,7 +162,11 @@ def look(path: Path, *, is_clean: bool = True) -> Seen:
                 state[topic] = (log.topic_id, log.earliest, log.end_offset, log.leader_epoch)
                 state[f"{topic}'s messages"] = list(_messages(log, said))
                 if log.producers is not None:
-                    state[f"{topic}'s producers"] = dict(log.producers.states)
+                    # Rows are known as far as was read.
+                    state[f"{topic}'s producers"] = {
+                        producer: each._replace(earlier=())
+                        for producer, each in log.producers.states.items()
+                    }
         with _Telling(said):
             state["cluster"] = directory.cluster_id(lambda: "another")
         with _Telling(said):
