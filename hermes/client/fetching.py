@@ -270,11 +270,7 @@ def _knows_records(rules: FetchRules) -> Conversation[bool]:
 def _fetch_records(
     requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int, rules: FetchRules
 ) -> Conversation[list[FetchResult]]:
-    entries: Sequence[RecordFetchedEntry] = yield Exchange(
-        RecordFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
-        partial(_decoded, decode_record_fetch_response, len(requests)),
-        extra_seconds=max(max_wait_ms, 0) / 1000,
-    )
+    entries = yield from _record_entries(requests, max_wait_ms, min_bytes)
     results = []
     for request, (error, high_watermark, content, data) in zip(requests, entries, strict=True):
         if error == ErrorCode.NONE and content in RECORDS:
@@ -289,15 +285,25 @@ def _fetch_records(
     return results
 
 
+def _record_entries(
+    requests: Sequence[FetchRequest], max_wait_ms: int, min_bytes: int
+) -> Conversation[Sequence[RecordFetchedEntry]]:
+    entries: Sequence[RecordFetchedEntry] = yield Exchange(
+        RecordFetchRequest(max_wait_ms, min_bytes, tuple(requests)).encode(),
+        partial(_decoded, decode_record_fetch_response, len(requests)),
+        extra_seconds=max(max_wait_ms, 0) / 1000,
+    )
+    return entries
+
+
 def _behind_damage(request: FetchRequest, rules: FetchRules) -> Conversation[FetchResult]:
     """Find what follows messages whose place is lost, by asking for one offset after the other."""
     error: int = ErrorCode.INVALID_MESSAGE
     offset = request.offset
     while error == ErrorCode.INVALID_MESSAGE:
         offset += 1
-        ((error, high_watermark, content, data),) = yield Exchange(
-            RecordFetchRequest(0, 0, (replace(request, offset=offset),)).encode(),
-            partial(_decoded, decode_record_fetch_response, 1),
+        ((error, high_watermark, content, data),) = yield from _record_entries(
+            [replace(request, offset=offset)], 0, 0
         )
     if error != ErrorCode.NONE:
         return (yield from _result(request, error, data, high_watermark, rules))

@@ -25,7 +25,7 @@ AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 _FILE_URL: Final = re.compile("file:/(//|/localhost/)?(?!/)")
 
-# So often may an empty directory be removed while somebody makes another one in it.
+# So often may a directory be removed just as it was found to be there.
 _MOST_REMOVALS: Final = 100
 
 # How file systems say that they have no hard links.
@@ -86,15 +86,13 @@ class LocalFileSystem:
         removals = 0
         while True:
             try:
-                path.mkdir(parents=True, exist_ok=True)
+                return path.mkdir(parents=True, exist_ok=True)
             except FileNotFoundError:
-                continue  # a parent was there, and has just gone
+                pass  # a parent was there, and has just gone
             except FileExistsError:  # it was there, and has just gone; or it is no directory
                 removals += 1
                 if removals > _MOST_REMOVALS:
                     raise
-                continue
-            return
 
     def remove_empty(self, path: Path) -> bool:
         try:

@@ -64,6 +64,9 @@ _LOOK_EVERY_MS: Final = 10 * 60 * 1000
 _LAST_SEQUENCE: Final = 2**31 - 1
 _NO_SEQUENCE: Final = -1
 
+#: So that all rows together have half of all numbers at most: each is of this turn of them.
+_LONGEST_ROW: Final = (1 << 30) // REMEMBERED_ROWS
+
 
 class StoredBatch(NamedTuple):
     """A batch that was appended.
@@ -420,9 +423,7 @@ def _with_row(rows: tuple[StoredRow, ...], batch: StoredBatch) -> tuple[StoredRo
     if rows:
         last = rows[-1]
         is_next = (last.first_sequence + last.length) & _LAST_SEQUENCE == first
-        if is_next and last.first_offset + last.length == batch.base_offset:
-            # Not more than half of all numbers: what is said of one must be of this turn of them.
-            if last.length < 1 << 30:
-                return (*rows[:-1], last._replace(length=last.length + count))
-            return (StoredRow(first, batch.base_offset, count),)
+        is_next &= last.first_offset + last.length == batch.base_offset
+        if is_next and last.length < _LONGEST_ROW:
+            return (*rows[:-1], last._replace(length=last.length + count))
     return (*rows[1 - REMEMBERED_ROWS :], StoredRow(first, batch.base_offset, count))

@@ -107,6 +107,18 @@ class KafkaConversation:
 
         With `end` only those of the batches that begin before it; no other is looked at.
         """
+        found = self.fetch_partition(topic, offset, partition)
+        assert found.error_code.value == 0, found.error_code
+        data, position, records = found.records or b"", 0, []
+        while position < len(data) and (end is None or offset < end):
+            header = decode_header(data, position)
+            records += iterate_records(data, header, position)
+            position += header.size_bytes
+            offset = header.next_offset
+        return records
+
+    def fetch_partition(self, topic: str, offset: int, partition: int = 0) -> Any:
+        """Fetch from an offset on, without waiting; what is answered, an error or not."""
         make = parts("Fetch", 12)
         wanted = make.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
@@ -120,14 +132,7 @@ class KafkaConversation:
             forgotten_topics_data=(),
         )
         (found,) = response.responses[0].partitions
-        assert found.error_code.value == 0, found.error_code
-        data, position, records = found.records or b"", 0, []
-        while position < len(data) and (end is None or offset < end):
-            header = decode_header(data, position)
-            records += iterate_records(data, header, position)
-            position += header.size_bytes
-            offset = header.next_offset
-        return records
+        return found
 
     def _read(self, size_bytes: int) -> bytes:
         data = self._file.read(size_bytes)

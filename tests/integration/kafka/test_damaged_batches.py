@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from kafka_clients import Confluent, Sent
-from kafka_raw import KafkaConversation, parts
+from kafka_raw import KafkaConversation
 
 from hermes import SimpleConsumer
 from hermes.errors import InvalidMessageError
@@ -56,21 +56,9 @@ def broker(
 def test_a_fetch_of_what_is_lost_is_refused_and_of_what_follows_answered(
     broker: RunningKafka,
 ) -> None:
-    make = parts("Fetch", 12)
     with KafkaConversation(broker.bootstrap_servers) as asking:
         for offset in range(FIRST, FOLLOWING):
-            wanted = make.FetchPartition(
-                partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
-            )
-            answer = asking.ask(
-                "Fetch",
-                12,
-                max_wait=make.timeout(0),
-                min_bytes=0,
-                topics=(make.FetchTopic(topic=TOPIC, partitions=(wanted,)),),
-                forgotten_topics_data=(),
-            )
-            (found,) = answer.responses[0].partitions
+            found = asking.fetch_partition(TOPIC, offset)
             assert (found.error_code.value, not found.records) == (Code.CORRUPT_MESSAGE, True)
         records = asking.fetch(TOPIC, FOLLOWING)
     assert [each.value for each in records] == VALUES[FOLLOWING:]
