@@ -221,6 +221,20 @@ class ClusterTopics:
         if 0 <= partition < len(found.partitions):
             raise _elsewhere(found, partition)
 
+    def led_by(self, topic: ClusterTopic, number: int) -> tuple[int, int] | None:
+        """Who leads a partition, and in which epoch; None for one that never had several copies.
+
+        This broker's own copy may know of a later epoch than what it has read of all topics.
+        """
+        state = topic.state(number)
+        if state is None:
+            return None
+        copy = self._shared.partitions.get(topic.name, number)
+        known = None if copy is None else copy.leadership
+        if known is not None and known.epoch > state.epoch:
+            return known.leader, known.epoch
+        return state.leader, state.epoch
+
     def log(self, topic: str, number: int) -> Log:
         """The log of a partition by Kafka's number; made if it wasn't written to yet.
 

@@ -43,10 +43,8 @@ def current_leader(
     if code not in _ASKED_ELSEWHERE:
         return None
     found = topics.asked(topic)
-    state = None if found is None else found.state(number)
-    if state is None or state.leader not in topics.live:
-        return None
-    return CurrentLeader(state.leader, state.epoch)
+    known = None if found is None else topics.led_by(found, number)
+    return None if known is None or known[0] not in topics.live else CurrentLeader(*known)
 
 
 def endpoints(

@@ -12,12 +12,20 @@ class Leadership(Protocol):
 
     Attributes:
         epoch: in which it leads, or is led.
+        leader: who does, as far as the copy knows; -1 for nobody.
+        is_handing_over: whether it takes nothing more, since another broker is about to lead.
         is_end_known: whether it knows what earlier epochs have committed; before that nobody is to
             be told of an end.
     """
 
     @property
     def epoch(self) -> int: ...
+
+    @property
+    def leader(self) -> int: ...
+
+    @property
+    def is_handing_over(self) -> bool: ...
 
     @property
     def is_end_known(self) -> bool: ...
@@ -38,6 +46,12 @@ class Leadership(Protocol):
         successor already, and doesn't know, it would be made to send some twice.
         """
 
+    def when_handed_over(self) -> "Deferred[bool]":
+        """Fires with False once another broker leads, or none will soon.
+
+        Until then a client that is refused can't be told whom to ask, and would ask in vain.
+        """
+
     def when_deleted(self, offset: int) -> "Deferred[int]":
         """Fires once no in-sync copy shows anything before an offset, with before which none does.
 
@@ -54,8 +68,8 @@ class Leadership(Protocol):
 class _Nobodys:
     """Of a copy of which it isn't known yet who leads it."""
 
-    epoch = -1
-    is_end_known = False
+    epoch = leader = -1
+    is_end_known = is_handing_over = False
 
     def check(self) -> None:
         raise NotLeaderError("it isn't known yet who leads the partition")
@@ -64,6 +78,8 @@ class _Nobodys:
 
     def when_confirmed(self) -> "Deferred[bool]":
         return succeed(False)
+
+    when_handed_over = when_confirmed
 
     def when_deleted(self, offset: int) -> "Deferred[int]":
         return fail(NotLeaderError("it isn't known yet who leads the partition"))

@@ -1,8 +1,8 @@
 """Moving copies and leadership to other brokers, as the leader carries it out.
 
 A move is done in one change once all that are to get a copy are in sync; until then nothing is
-taken from those that have one. Leadership is handed over only to who has all that was appended, or
-has been waited for in vain.
+taken from those that have one. Leadership is handed over only to who has all that was appended, and
+once that is committed, so that its producers hear of it; or when that was waited for in vain.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class PreferredLeader:
 
 
 class HandOver:
-    """Giving leadership to a successor: until it has all, the leader takes nothing new.
+    """Giving leadership to a successor: until that has all, the leader takes nothing new.
 
     Args:
         must: whether the leader goes in any case, as at a stop; else it stays when the successor
@@ -79,6 +79,7 @@ class HandOver:
         """Whether it is to be written now; `end`: where the leader's log ends."""
         known = leading.followers.get(self.to)
         has_all = known is not None and known.end >= end
+        has_all &= leading.high_watermark >= end or not leading.has_enough
         return has_all or (self._must and self._is_late(now))
 
     def is_over(self, now: float) -> bool:

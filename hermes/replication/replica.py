@@ -328,6 +328,11 @@ class Replica:
                 self._hand_over = HandOver(heir, now, must=True)
 
     @property
+    def is_handing_over(self) -> bool:
+        """Whether it is about to let another broker lead."""
+        return self._hand_over is not None
+
+    @property
     def takes_appends(self) -> bool:
         is_leaving = self._wants_out or self._is_stopping
         return self.role is Role.LEADING and self._hand_over is None and not is_leaving

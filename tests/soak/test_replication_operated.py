@@ -35,7 +35,9 @@ def test_rolling_restarts(
         try:
             for _ in range(rounds):
                 for number in cluster.brokers:
-                    load.go_on(50)
+                    # For 3 s. librdkafka waits before it connects again to a broker that was away,
+                    # for twice as long where that was so within the last 10 s.
+                    load.go_on(300)
                     cluster.stop(number)
                     cluster.start(number)
                     load.wait_until_in_sync()

@@ -111,7 +111,7 @@ class Produce:
             return None
         call.step_aside()
         for each in entries:
-            if each.doubted is not None and not await each.doubted.when_confirmed():
+            if each.until is not None and not await each.until():
                 self._produces.led_elsewhere(each)
         if request.acks == ALL:
             appended = [each for each in entries if each.log is not None]

@@ -17,18 +17,19 @@ Strings, bytes and arrays as `hermes.protocol.kafka_primitives` has them, flexib
 Source: Kafka 4's ProduceRequest.json and ProduceResponse.json.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from twisted.internet.defer import Deferred
+
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.errors import HermesError, RemoteProtocolError
 from hermes.kafka.current_leader import CurrentLeader
 from hermes.kafka.frames import Frame, PlainProduce
-from hermes.partition.leadership import Leadership
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text, encode_topic
 from hermes.protocol.record_batches import BatchHeader, BatchRules
@@ -89,7 +90,8 @@ class Entry:
         message: what was wrong.
         refused: the messages that are why, by their numbers in the batch.
         current_leader: who is to be asked instead.
-        doubted: who is to be heard before the producer is told that it is out of step.
+        until: what is waited for before the producer hears of the error; it fires with False where
+            another broker is to be asked instead.
         has_growing_epoch: whether its producer has a new epoch for each transaction.
         has_joined: whether the partition is part of its producer's transaction.
         producer: what the log knew of its producer when that was found out.
@@ -100,7 +102,6 @@ class Entry:
         "base_offset",
         "code",
         "current_leader",
-        "doubted",
         "end_offset",
         "error",
         "found",
@@ -118,6 +119,7 @@ class Entry:
         "rules",
         "start_offset",
         "topic",
+        "until",
     )
 
     def __init__(self, topic: str | UUID, partition: int, records: memoryview | None) -> None:
@@ -136,7 +138,7 @@ class Entry:
         self.message: str | None = None
         self.refused: Sequence[int] = ()
         self.current_leader: CurrentLeader | None = None
-        self.doubted: Leadership | None = None
+        self.until: Callable[[], Deferred[bool]] | None = None
         self.has_growing_epoch = self.has_joined = False
         self.producer: ProducerState | None = None
 

@@ -5,13 +5,21 @@ find out. It is answered with the error that says so, and is to be sent again. A
 then says where it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from twisted.internet.defer import Deferred
+
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.config.kinds import FORMAT_KAFKA
-from hermes.errors import HermesError, InvalidBatchError, ProducerStateError, UnknownTopicError
+from hermes.errors import (
+    HermesError,
+    InvalidBatchError,
+    NotLeaderError,
+    ProducerStateError,
+    UnknownTopicError,
+)
 from hermes.kafka.current_leader import current_leader, endpoints
 from hermes.kafka.dispatching import Call, KafkaServer
 from hermes.kafka.frames import PlainProduce
@@ -115,7 +123,7 @@ class Produces:
             return NotImplemented
         records = memoryview(data)[start : start + size_bytes]
         began = self.now() if acks == ALL else 0.0
-        log = None
+        log = partition = None
         try:
             partition = partitions.get(number)
             if partition is None or partition.log.state.is_closed:
@@ -125,8 +133,8 @@ class Produces:
                 partition.leadership.check_enough()
             done = partition.append_batches((header,), records, rules, acks == ALL, True)
         except HermesError as refusal:
-            if isinstance(refusal, ProducerStateError) and found.state(number) is not None:
-                return NotImplemented  # followers are to be heard
+            if partition is not None and _wait_of(refusal, partition) is not None:
+                return NotImplemented
             entry = Entry(asked if isinstance(asked, str) else found.id, number, records)
             entry.headers = (header,)
             self._refuse(entry, refusal, log)
@@ -217,9 +225,8 @@ class Produces:
                 base = partition.append((data,), len(data), count)
                 done = AppendedBatches(base, self._shared.now_ms(), False, base + len(data))
         except HermesError as refusal:
-            if isinstance(refusal, ProducerStateError):
-                assert partition is not None
-                entry.doubted = partition.leadership
+            if partition is not None:
+                entry.until = _wait_of(refusal, partition)
             self._refuse(entry, refusal, log)
             return
         entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
@@ -319,6 +326,17 @@ def close_if_refused(entries: Sequence[Entry]) -> None:
         if each.code:
             text = f"produce with acks=0 to {quoted(str(each.topic))}: {each.message}"
             raise CloseConnection(text, "kafka", each.code.name.lower())
+
+
+def _wait_of(refusal: HermesError, partition: Partition) -> Callable[[], Deferred[bool]] | None:
+    """What is waited for before a producer hears of a refusal; see `Entry`."""
+    leadership = partition.leadership
+    if leadership is None:
+        return None
+    if isinstance(refusal, ProducerStateError):
+        return leadership.when_confirmed
+    is_refused = isinstance(refusal, NotLeaderError) and leadership.is_handing_over
+    return leadership.when_handed_over if is_refused else None
 
 
 def _header_of(entry: Entry) -> Sequence[BatchHeader]:

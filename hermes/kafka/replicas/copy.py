@@ -215,7 +215,7 @@ class Copy:
         if replica.role is Role.LEAVING and not self._is_leaving:
             self._is_leaving = True
             self._around.dismissed(self)
-        if replica.is_candidate:
+        if replica.is_candidate or replica.is_handing_over:
             self._around.press(self)
 
     def _mend(self, log: Log) -> None:
@@ -294,6 +294,8 @@ class Copy:
         if committed > log.high_watermark:
             self._around.flusher.commit(log, committed)
             self.leadership.committed(committed)
+            if self.replica.is_handing_over:
+                self.turn()  # which waits for no more than that
         self.leadership.tell_deleted()
 
     @property

@@ -17,6 +17,7 @@ from hermes.protocol.record_batches import HEADER_BYTES
 from hermes.replication.awaiting import Awaiting
 from hermes.replication.leading import Leading
 from hermes.replication.messages import Answer, Refused, ReplicaFetch, StartsLater
+from hermes.replication.state import NOBODY
 from hermes.storage import Log, LogSlice, ToldSources
 
 #: How many spans of mirrors' sources one answer tells: a follower gets to where they end.
@@ -30,11 +31,15 @@ _SUSPICIOUS: Final = 3
 
 
 class _Asking(NamedTuple):
-    """Who asks whether this broker leads for certain, in which epoch, and since when."""
+    """Who asks whether this broker leads for certain, in which epoch, and since when.
+
+    Or, with `is_of_successor`, whether another one does.
+    """
 
     leading: Leading | None
     at: float
     told: "Deferred[bool]"
+    is_of_successor: bool
 
 
 class CopyLeadership:
@@ -65,6 +70,15 @@ class CopyLeadership:
         return -1 if state is None else state.epoch
 
     @property
+    def leader(self) -> int:
+        state = self._copy.replica.state
+        return NOBODY if state is None else state.leader
+
+    @property
+    def is_handing_over(self) -> bool:
+        return self._copy.replica.is_handing_over
+
+    @property
     def is_end_known(self) -> bool:
         leading = self._copy.replica.leading
         return leading is not None and leading.is_end_known
@@ -91,20 +105,32 @@ class CopyLeadership:
             )
 
     def when_confirmed(self) -> "Deferred[bool]":
-        asking = _Asking(self._copy.replica.leading, self._around.now(), Deferred())
+        return self._ask(is_of_successor=False)
+
+    def when_handed_over(self) -> "Deferred[bool]":
+        return self._ask(is_of_successor=True)
+
+    def _ask(self, *, is_of_successor: bool) -> "Deferred[bool]":
+        replica, now = self._copy.replica, self._around.now()
+        asking = _Asking(replica.leading, now, Deferred(), is_of_successor)
         self._asking.append(asking)
         self._around.call_later(_CONFIRM_SECONDS, self.confirm)
         self.confirm()
         return asking.told
 
     def confirm(self) -> None:
-        """Tell who asks whether this broker led, what is known by now."""
+        """Tell who asks whether this broker led, or does still, what is known by now."""
         asking, self._asking = self._asking, []
         late = self._around.now() - _CONFIRM_SECONDS
         for each in asking:
             leading = self._copy.replica.leading
             if leading is None or leading is not each.leading or self._copy.is_gone:
                 each.told.callback(False)
+            elif each.is_of_successor:
+                if each.at <= late or not self.is_handing_over:
+                    each.told.callback(False)
+                else:
+                    self._asking.append(each)
             elif leading.led_at(each.at) or each.at <= late:
                 each.told.callback(leading.led_at(each.at))
             else:
@@ -151,11 +177,10 @@ class CopyLeadership:
         self._copy.turn()
 
     def _not_leader(self) -> NotLeaderError:
-        state = self._copy.replica.state
-        leader = -1 if state is None else state.leader
+        leader = self.leader
         return NotLeaderError(
             f"partition {self._copy.number} of topic {self._copy.topic} is led by "
-            f"{'nobody' if leader < 0 else f'broker {leader}'} at the moment"
+            f"{'nobody' if leader == NOBODY else f'broker {leader}'} at the moment"
         )
 
     def _has_lease(self) -> bool:

@@ -23,9 +23,11 @@ LEADER = CurrentLeader(2, 5)
 def topics(leader: int = 2) -> Any:
     """A cluster of brokers 1 and 2 with one topic."""
     lives = {leader: 7} if leader != NOBODY else {}
-    found = SimpleNamespace(state=lambda number: first_state((2, 1), lives, epoch=5))
+    state = first_state((2, 1), lives, epoch=5)
+    found = SimpleNamespace()
     return SimpleNamespace(
         live=frozenset({1, 2}),
+        led_by=lambda topic, number: (state.leader, state.epoch),
         asked={"t": found, TOPIC: found, TOPIC.bytes: found}.get,
         brokers=lambda listener: [LiveBroker(1, "one", 91), LiveBroker(2, "two", 92)],
     )

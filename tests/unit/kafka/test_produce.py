@@ -19,7 +19,7 @@ from pipelining_producer import decode_codes, encode_produce
 from storage_fakes import UnsyncedFiles
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 
-from hermes.errors import TooFewReplicasError
+from hermes.errors import NotLeaderError, TooFewReplicasError
 from hermes.kafka import dispatching
 from hermes.kafka.apis import APIS
 from hermes.protocol import Acks, ProduceRequest
@@ -29,6 +29,7 @@ from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.record_requests import RecordProduceRequest
 from hermes.protocol.records import Record, encode_batch, encode_records
 from hermes.protocol.responses import decode_acknowledged_produce_response
+from hermes.replication.state import first_state
 from hermes.storage import FileLayer, Log
 
 __all__ = ["either_produce"]
@@ -575,8 +576,9 @@ def test_what_came_too_early_for_its_topic_goes_first(tmp_path: Path) -> None:
 class FewReplicas:
     """Leads a partition, for which too few replicas are in sync at first."""
 
-    epoch = 1
+    epoch = leader = 1
     is_end_known = True
+    is_handing_over = False
     are_enough = False
 
     def check(self) -> None:
@@ -605,6 +607,58 @@ def test_what_too_few_replicas_were_in_sync_for_goes_first(pipeline: Pipeline) -
 
     assert pipeline.codes() == [0, 0]
     assert pipeline.values() == [b"0", b"1"]
+
+
+class HandingOver(FewReplicas):
+    """Leads a partition, and is about to let broker 2 do so."""
+
+    are_enough = is_handing_over = True
+
+    def __init__(self) -> None:
+        self.waiting: list[Deferred[bool]] = []
+
+    def check_append(self) -> None:
+        raise NotLeaderError("another broker is about to lead")
+
+    def when_handed_over(self) -> "Deferred[bool]":
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+    def end(self) -> None:
+        """Broker 2 leads."""
+        self.leader, self.epoch, self.is_handing_over = 2, 2, False
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each.callback(False)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_who_produces_in_a_hand_over_hears_who_leads_after_it(
+    bench: KafkaBench, *, is_plain: bool, acks: int
+) -> None:
+    leadership, log = HandingOver(), log_of(bench)
+    bench.shared.partitions.of(log).leadership = leadership  # type: ignore[assignment]
+    topics = bench.cluster.topics
+    (name,) = topics.names()
+    found = topics.get(name)
+    assert found is not None
+    topics._topics[name] = found._replace(copies=(first_state((1, 2), {1: 7}, epoch=1),))
+    topics.live |= {2}
+    connection, transport = bench.connect_kafka()
+    batch = BATCH if is_plain else holding(UNKEYED)
+    connection.dataReceived(request(bench, 10, batch, acks=acks))
+    bench.turns(transport)
+    assert not answers(transport)
+
+    leadership.end()
+
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (topic,) = decode_answer("Produce", 10, answer).responses
+    (partition,) = topic.partition_responses
+    assert partition.error_code == Code.NOT_LEADER_OR_FOLLOWER
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (2, 2)
 
 
 def test_what_was_acknowledged_meanwhile_is_not_awaited(pipeline: Pipeline) -> None:

@@ -80,8 +80,29 @@ def test_leadership_goes_back_to_who_is_preferred_and_has_been_in_sync_for_long(
 def test_a_hand_over_waits_for_the_successor_and_not_for_ever() -> None:
     for must in (False, True):
         hand_over = HandOver(2, 100, must=must)
-        assert not hand_over.is_due(leading(_2=19), 20, 100.5)
-        assert hand_over.is_due(leading(_2=20), 20, 100.5)
+        assert not hand_over.is_due(committed(leading(_2=19)), 20, 100.5)
+        assert hand_over.is_due(committed(leading(_2=20)), 20, 100.5)
         late = 100 + HAND_OVER_SECONDS
         assert hand_over.is_due(leading(_2=19), 20, late) is must
         assert hand_over.is_over(late) is not must
+
+
+def test_a_hand_over_waits_until_producers_can_be_told_that_all_is_committed() -> None:
+    hand_over = HandOver(2, 100, must=True)
+    both = leading(_2=20, _3=19)
+    both.advance(20, LIVES, 100.5)
+    assert not hand_over.is_due(both, 20, 100.5)
+    both.fetched(ReplicaFetch(3, LIVES[3], 7, 20, 7, 0, 1), 20, 100.6)
+    both.advance(20, LIVES, 100.6)
+    assert hand_over.is_due(both, 20, 100.6)
+
+    # Nothing is, where too few are in sync.
+    few = leading(replace(STATE, isr=frozenset({1, 2})), _2=20)
+    few.settings = LeaderSettings(min_insync=3)
+    few.advance(20, LIVES, 100.5)
+    assert hand_over.is_due(few, 20, 100.5)
+
+
+def committed(leader: Leading) -> Leading:
+    leader.high_watermark = 20
+    return leader

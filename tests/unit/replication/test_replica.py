@@ -67,6 +67,11 @@ class Played:
     def due(self, facts: LogFacts = FACTS) -> list[Command]:
         return self.replica.due(facts, self.now)
 
+    def advance(self) -> None:
+        """Commit what may be by now."""
+        assert self.replica.leading is not None
+        self.replica.leading.advance(FACTS.ends.flushed_end, self.replica.lives, self.now)
+
     def only(self, kind: type[Found]) -> Found:
         (found,) = [each for each in self.due() if isinstance(each, kind)]
         return found
@@ -233,6 +238,7 @@ def test_a_leader_whose_log_is_damaged_hands_over_first() -> None:
     played.due()
     assert played.replica.leading is not None
     played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, 100)
+    played.advance()
     played.replica.damaged()
     assert played.carry_out(played.only(Change)) == handed_over(LED, 1, 2, 22)
     played.replica.damaged()
@@ -389,7 +395,10 @@ def test_a_leader_that_stops_hands_over_and_then_leaves(count: int) -> None:
     assert not played.replica.takes_appends
     assert played.due() == [], "the successor hasn't all yet"
     assert played.replica.leading is not None
-    played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, played.now)
+    for follower in brokers[1:]:
+        fetch = ReplicaFetch(follower, 11 * follower, 7, 20, 5, 18, 1)
+        played.replica.leading.fetched(fetch, 20, played.now)
+    played.advance()
     assert not played.replica.may_stop
     change = played.only(Change)
     assert played.carry_out(change) == handed_over(state, 1, 2, 22)
@@ -423,7 +432,10 @@ def test_leadership_goes_back_to_who_is_preferred(comes_up: bool) -> None:
         played.due()
         assert played.replica.takes_appends, "it waits for long again"
         return
-    played.replica.leading.fetched(ReplicaFetch(2, 22, 7, 20, 5, 18, 1), 20, played.now)
+    for broker, life in ((2, 22), (3, 33)):
+        fetch = ReplicaFetch(broker, life, 7, 20, 5, 18, 1)
+        played.replica.leading.fetched(fetch, 20, played.now)
+    played.advance()
     assert played.carry_out(played.only(Change)) == handed_over(state, 1, 2, 22)
 
 
