@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from hermes.cli.terminal import note
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.config import addresses
 from hermes.config.units import parse_size
@@ -103,32 +102,17 @@ def broker_option(*, required: bool) -> Decorator:
 
 BROKER_OPTION: Final = broker_option(required=True)
 
-_OLD_ZOOKEEPER: Final = "hermes.cli.old_zookeeper"
-
 
 def zookeeper_option(help_text: str) -> Decorator:
-    """The option for ZooKeeper: -Z, and for now also -z, which is kcat's for compression."""
-
-    def take_old(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            note("-z is for compression, as in produce; for ZooKeeper it will go: use -Z")
-            ctx.meta[_OLD_ZOOKEEPER] = value
-
-    def take(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
-        found: str | None = ctx.meta.get(_OLD_ZOOKEEPER, value)
-        return found
-
-    option = click.option(
+    """The option for ZooKeeper."""
+    return click.option(
         "-Z",
         "--zookeeper",
-        callback=take,
         envvar="HERMES_ZOOKEEPER",
         show_envvar=True,
         metavar="HOST:PORT[/CHROOT]",
         help=help_text,
     )
-    old = click.option("-z", "_", hidden=True, is_eager=True, expose_value=False, callback=take_old)
-    return lambda command: option(old(command))
 
 
 def kafka_option(help_text: str) -> Decorator:

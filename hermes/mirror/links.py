@@ -1,9 +1,9 @@
 """How sets get to one broker of the target, and when they are on its disk.
 
 A link carries requests in order, several at a time, and is given up at the first failure of its
-connection. There is one for every kind of broker: Hermes with positions of sources, an older Hermes
-that only acknowledges, and Kafka 0.7, which answers no produce at all: there the end of the log has
-to have moved by what was sent.
+connection. There is one for each kind of broker: Hermes, which keeps positions of sources, and
+Kafka 0.7, which answers no produce at all: there the end of the log has to have moved by what was
+sent.
 """
 
 import time
@@ -16,7 +16,7 @@ from hermes.client.mirrored import MirroredPartitions
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import BrokerError, MessageTooLargeBrokerError, OutcomeUnknownError
 from hermes.mirror.source_claim import TargetAppend
-from hermes.protocol import LATEST, Acks, MirroredSet, ProduceRequest, SourceFlags
+from hermes.protocol import LATEST, MirroredSet, ProduceRequest, SourceFlags
 from hermes.security import ClientSecurity
 
 _TIMEOUT_SECONDS: Final = 30.0
@@ -69,7 +69,7 @@ class Link(Protocol):
 
 
 class MirroredLink:
-    """To a Hermes that keeps positions of sources: each set is stored once."""
+    """To Hermes, which keeps positions of sources: each set is stored once."""
 
     most_in_flight = 4
 
@@ -88,26 +88,6 @@ class MirroredLink:
 
     def close(self) -> None:
         self._partitions.close()
-
-
-class AcknowledgedLink:
-    """To a Hermes that acknowledges but keeps no positions: each set is stored at least once."""
-
-    most_in_flight = 1
-
-    def __init__(self, producer: SyncProducer) -> None:
-        self._producer = producer
-        self._waiting: deque[list[ProduceRequest]] = deque()
-
-    def begin(self, batches: Sequence[AppendBatch]) -> None:
-        self._waiting.append([ProduceRequest(*each.place, each.data) for each in batches])
-
-    def finish(self) -> Sequence[Outcome]:
-        results = self._producer.send_acknowledged(self._waiting.popleft(), Acks.FLUSHED)
-        return [Outcome(each if isinstance(each, BrokerError) else None) for each in results]
-
-    def close(self) -> None:
-        self._producer.close()
 
 
 class PlainLink:
@@ -167,8 +147,7 @@ class PlainLink:
 
 
 def open_link(host: str, port: int, security: ClientSecurity) -> Link:
-    """Connect to a broker, in the best way that it supports. Raises ClientError."""
-    settings = {"timeout_seconds": _TIMEOUT_SECONDS, **security.settings()}
+    """Connect to a broker, of either kind. Raises ClientError."""
     partitions = MirroredPartitions(host, port, timeout_seconds=_TIMEOUT_SECONDS, security=security)
     try:
         is_exact = partitions.is_supported()
@@ -178,13 +157,8 @@ def open_link(host: str, port: int, security: ClientSecurity) -> Link:
     if is_exact:
         return MirroredLink(partitions)
     partitions.close()
-    producer = SyncProducer(host, port, **settings)
-    try:
-        acknowledges = producer.can_acknowledge()
-    except BaseException:
-        producer.close()
-        raise
-    return AcknowledgedLink(producer) if acknowledges else PlainLink(producer)
+    settings = {"timeout_seconds": _TIMEOUT_SECONDS, **security.settings()}
+    return PlainLink(SyncProducer(host, port, **settings))
 
 
 def _mirrored(batch: AppendBatch) -> MirroredSet:

@@ -119,17 +119,6 @@ def _walk(
     return sessions, zxid, counters.get("taken_ms"), total & _MASK
 
 
-def read_format_1(database: sqlite3.Connection) -> Stored:
-    nodes = tuple(
-        NodeWritten(path, data, _decode_acl(acl), *numbers)
-        for path, data, acl, *numbers in database.execute(f"SELECT {_COLUMNS} FROM nodes")
-    )
-    rows = database.execute("SELECT session_id, password, timeout_ms FROM sessions")
-    sessions = tuple(SessionOpened(*row) for row in rows)
-    (zxid,) = database.execute("SELECT value FROM counters WHERE name = 'zxid'").fetchone()
-    return Stored(nodes, sessions, zxid)
-
-
 def apply_changes(
     database: sqlite3.Connection, changes: Sequence[Change], zxid: int, total: int
 ) -> int:

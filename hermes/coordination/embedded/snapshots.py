@@ -19,7 +19,6 @@ from hermes.coordination.embedded.database import (
     Stored,
     connect,
     read,
-    read_format_1,
     write_new,
 )
 from hermes.coordination.embedded.store import BESIDE, snapshot_path
@@ -90,7 +89,7 @@ def _read(path: Path) -> Stored:
                 raise StorageError(
                     f"{path} has format {version}; this version of Hermes knows {FORMAT}"
                 )
-            return read_format_1(database) if version == 1 else read(database)[0]
+            return read(database)[0]
     except (sqlite3.Error, OSError, ValueError, TypeError, KeyError, DamagedError) as error:
         if "locked" in str(error):
             text = f"{path} can't be looked at while a broker serves from it; its snapshot can"

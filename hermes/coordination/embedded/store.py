@@ -28,7 +28,6 @@ from hermes.coordination.embedded.database import (
     create_private,
     publish,
     read,
-    read_format_1,
     transaction,
     write_new,
 )
@@ -146,16 +145,11 @@ class CoordinationStore:
             write_new(self.path, Stored())
         database = self._connect()
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version == 1:
-            stored = read_format_1(database)
-            self.close()
-            write_new(self.path, stored)
-            database = self._connect()
-        elif version > FORMAT:
+        if version > FORMAT:
             raise StorageError(
                 f"{self.path} has format {version}; this version of Hermes knows {FORMAT}"
             )
-        elif version != FORMAT:
+        if version != FORMAT:
             raise DamagedError("its header is not what was written")
         return self._read(database)
 

@@ -215,7 +215,7 @@ def test_what_is_not_there_is_a_clear_error(
         "/consumers/h/owners/clicks/rubbish: expected <broker>-<partition>, got 'rubbish'"
         in shown.stderr
     )
-    away = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.2")
+    away = run("groups", "list", "-Z", "127.0.0.1:1", "--timeout", "0.2")
     assert (away.exit_code, "did not answer within 0.2 s" in away.stderr) == (1, True)
 
 

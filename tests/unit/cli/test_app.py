@@ -150,12 +150,3 @@ def test_a_slip_in_a_command_is_told(run, arguments: list[str], hint: str) -> No
 def test_no_option_is_called_after_what_converts_it(run, command: str) -> None:
     assert "CONVERT" not in run(command, "--help").stdout
     assert "CONVERT" not in run(command, "produce", "--help").stdout
-
-
-def test_the_old_option_for_zookeeper_works_and_says_that_it_goes(run) -> None:
-    old = run("groups", "list", "-z", "127.0.0.1:1", "--timeout", "0.1")
-    new = run("groups", "list", "-Z", "127.0.0.1:1", "--timeout", "0.1")
-    note, error = old.stderr.split("\n", 1)
-    assert note == "hermes: -z is for compression, as in produce; for ZooKeeper it will go: use -Z"
-    assert (old.exit_code, error) == (new.exit_code, new.stderr)
-    assert "127.0.0.1:1" in error

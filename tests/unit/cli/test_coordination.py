@@ -12,12 +12,6 @@ from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.store import FILE_NAME, CoordinationStore, snapshot_path
 from hermes.coordination.embedded.tree_changes import NodeWritten
 
-#: Of the first format, in their order.
-_NODE_COLUMNS = (
-    *("path", "data", "acl", "czxid", "mzxid", "pzxid", "ctime", "mtime", "version"),
-    *("acl_version", "created_children", "owner"),
-)
-
 
 @pytest.fixture
 def store(tmp_path: Path) -> CoordinationStore:
@@ -60,22 +54,9 @@ def test_show_while_a_broker_serves(run: Any, store: CoordinationStore) -> None:
     assert "60 minutes ago" in result.stdout
 
 
-def test_show_a_file_of_an_older_and_of_a_newer_release(run: Any, tmp_path: Path) -> None:
+def test_show_a_file_of_a_newer_release(run: Any, tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            f"""
-            CREATE TABLE nodes ({", ".join(_NODE_COLUMNS)});
-            CREATE TABLE sessions (session_id, password, timeout_ms);
-            CREATE TABLE counters (name, value);
-            INSERT INTO counters VALUES ('zxid', 12);
-            INSERT INTO nodes VALUES ('/consumers/a', x'', '[[31, ["world", "anyone"]]]',
-                                      1, 1, 1, 0, 0, 0, 0, 0, 0);
-            PRAGMA user_version = 1;
-            """
-        )
-        shown = run("coordination", "show", tmp_path).stdout.splitlines()
-        assert shown[0] == f"{path}: 1 nodes, 1 consumer groups"
         database.execute("PRAGMA user_version = 3")
     shown = run("coordination", "show", tmp_path).stdout.splitlines()
     assert shown[0] == f"{path} has format 3; this version of Hermes knows 2"

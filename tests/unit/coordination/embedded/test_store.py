@@ -272,28 +272,6 @@ def test_a_link_is_not_followed(store: CoordinationStore, tmp_path: Path, suffix
     assert foreign.read_bytes() == b""
 
 
-def test_a_file_of_the_first_versions_is_taken_over(store: CoordinationStore) -> None:
-    acl = '[[31, ["world", "anyone"]], [1, ["digest", "\\u00fc:\\u4e16="]]]'
-    store.path.parent.mkdir()
-    change(
-        store.path,
-        "CREATE TABLE nodes (path TEXT PRIMARY KEY, data BLOB, acl TEXT NOT NULL,"
-        " czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL,"
-        " ctime INTEGER NOT NULL, mtime INTEGER NOT NULL, version INTEGER NOT NULL,"
-        " acl_version INTEGER NOT NULL, created_children INTEGER NOT NULL, owner INTEGER NOT NULL)",
-        "CREATE TABLE sessions (session_id INTEGER PRIMARY KEY, password BLOB NOT NULL,"
-        " timeout_ms INTEGER NOT NULL)",
-        "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
-        "INSERT INTO counters VALUES ('zxid', 12)",
-        f"INSERT INTO nodes VALUES ('/a', x'78', '{acl}', {BIG}, 2, 3, 4, 5, 6, 7, 8, 9)",
-        "INSERT INTO sessions VALUES (9, x'00', 6000)",
-        "PRAGMA user_version = 1",
-    )
-    expected = ((node("/a"),), (SessionOpened(9, b"\0", 6000),), 12, None)
-    assert store.open() == expected
-    assert store.open() == expected
-
-
 # -- a file that somebody touches while it is open ----------------------------------------------
 
 
