@@ -1,6 +1,6 @@
 """What is asked of the groups that a broker coordinates, whatever the version of the request."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -326,7 +326,10 @@ class GroupCoordinator:
             self.local.changed(entry)
             then(code)
             return True
-        self.local.write_then(entry, Change(name, None, offsets), then, len(offsets))
+        changes: Mapping[TopicPartition, Committed | None] = offsets
+        if entry.pending:  # it is older, and what is committed last counts
+            changes = {**offsets, **dict.fromkeys(_replaced(entry.pending, offsets))}
+        self.local.write_then(entry, Change(name, None, changes), then, len(offsets))
         return True
 
     async def commit_in_transaction(
@@ -355,10 +358,12 @@ class GroupCoordinator:
         def judge() -> Code:
             if generation < 0 and not member_id:
                 return Code.NONE
-            group = entry.group
+            group, now = entry.group, self._clock.seconds()
             if isinstance(group, ConsumerGroup):
-                return group.commit(member_id, generation, offsets)
-            return group.commit(member_id, instance_id, generation, self._clock.seconds())
+                code = group.commit(member_id, generation, offsets)
+                # Producers know no other one, and for those that they don't know they give up.
+                return Code.ILLEGAL_GENERATION if code is Code.STALE_MEMBER_EPOCH else code
+            return group.commit(member_id, instance_id, generation, now, is_in_transaction=True)
 
         entry.busy += 1
         try:
@@ -371,6 +376,9 @@ class GroupCoordinator:
                 return Code.NOT_COORDINATOR
             if markers != entry.markers:  # the transaction may be the one that has ended
                 return Code.COORDINATOR_LOAD_IN_PROGRESS
+            code = judge()  # another member may have what it had, and have read what is committed
+            if code is not Code.NONE:
+                return code
             self.local.check_memory(name, sum(offset_bytes(*each) for each in offsets.items()))
             pending = {pending_place(producer_id, place): each for place, each in offsets.items()}
             code = await self.local.write(entry, Change(name, None, pending))
@@ -505,6 +513,15 @@ class GroupCoordinator:
         if entry.group.state is not State.EMPTY:
             return Code.NON_EMPTY_GROUP
         return await self.local.delete(entry)
+
+
+def _replaced(
+    pending: Mapping[int, Collection[TopicPartition]], offsets: Collection[TopicPartition]
+) -> Iterator[TopicPartition]:
+    for producer_id, places in pending.items():
+        for place in places:
+            if place in offsets:
+                yield pending_place(producer_id, place)
 
 
 def _of_commit(error: KafkaError) -> Code:

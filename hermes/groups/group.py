@@ -371,8 +371,19 @@ class Group:
         self.members.by_id[member_id].extend_session(now)
         return Code.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else Code.NONE
 
-    def commit(self, member_id: str, instance_id: str | None, generation: int, now: float) -> Code:
-        """Whether a client may commit offsets; a sign of life."""
+    def commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        now: float,
+        *,
+        is_in_transaction: bool = False,
+    ) -> Code:
+        """Whether a client may commit offsets; a sign of life.
+
+        In a transaction also while a generation is shared: producers can't wait for its end.
+        """
         if self.state is State.DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is State.EMPTY:
@@ -384,7 +395,7 @@ class Group:
             return code
         if generation != self.generation:
             return Code.ILLEGAL_GENERATION
-        if self.state is State.COMPLETING:
+        if self.state is State.COMPLETING and not is_in_transaction:
             return Code.REBALANCE_IN_PROGRESS
         self.members.by_id[member_id].extend_session(now)
         return Code.NONE

@@ -16,6 +16,7 @@ Format: Kafka 4 (`TransactionIndex`).
 """
 
 import os
+import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -74,6 +75,7 @@ class AbortedIndex:
         "_directory",
         "_dirty",
         "_files",
+        "_forgetting",
         "_known",
         "_torn",
         "is_dirty",
@@ -83,6 +85,8 @@ class AbortedIndex:
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._directory = directory
         self._files = files
+        # While a file is read, or another one takes its place; taken alone.
+        self._forgetting = threading.Lock()
         self._known: dict[int, _File] = {}
         self._bases: list[int] = []
         self._torn = _NONE  # those of which what follows the last entry is none
@@ -107,15 +111,17 @@ class AbortedIndex:
         found: list[AbortedTransaction] = []
         if start > self.newest:
             return found
-        for each in self._bases[bisect_left(self._bases, base) :]:
-            known = self._known.get(each)
-            if known is None or known.last_offset < start:
-                continue
-            for entry in self._read(each, known.entries, start):
-                if entry.first_offset < end:
-                    found.append(entry)
-                if entry.stable_offset >= end:
-                    return found
+        with self._forgetting:
+            bases = self._bases
+            for each in bases[bisect_left(bases, base) :]:
+                known = self._known.get(each)
+                if known is None or known.last_offset < start:
+                    continue
+                for entry in self._read(each, known.entries, start):
+                    if entry.first_offset < end:
+                        found.append(entry)
+                    if entry.stable_offset >= end:
+                        return found
         return found
 
     def _read(self, base: int, count: int, start: int = 0) -> Iterator[AbortedTransaction]:
@@ -265,18 +271,31 @@ class AbortedIndex:
         there = list(self._read(base, known.entries))
         kept = [each for each in there if not is_gone(each)]
         if len(kept) < len(there):
-            self._rewrite(base, kept)
-            self._known.pop(base)
-            self._bases.remove(base)
-            if kept:
-                self._note(base, kept, None)
+            self._draft(base, kept)
+            with self._forgetting:  # else a reader would take the new file for the old one
+                self._take_draft(base, kept)
+                self._known.pop(base)
+                self._bases.remove(base)
+                if kept:
+                    self._note(base, kept, None)
+            self._files.fsync_directory(self._directory)
 
     def _rewrite(self, base: int, entries: Sequence[AbortedTransaction]) -> None:
-        path, draft = self._path(base), self._path(base) + CLEANED_SUFFIX
-        if not entries:
+        self._draft(base, entries)
+        self._take_draft(base, entries)
+        self._files.fsync_directory(self._directory)
+
+    def _take_draft(self, base: int, entries: Sequence[AbortedTransaction]) -> None:
+        path = self._path(base)
+        if entries:
+            self._files.rename(path + CLEANED_SUFFIX, path)
+        else:
             self._files.unlink(path)
-            self._files.fsync_directory(self._directory)
+
+    def _draft(self, base: int, entries: Sequence[AbortedTransaction]) -> None:
+        if not entries:
             return
+        draft = self._path(base) + CLEANED_SUFFIX
         with suppress(FileNotFoundError):
             self._files.unlink(draft)
         descriptor = self._files.open_new(draft)
@@ -285,8 +304,6 @@ class AbortedIndex:
             self._files.fdatasync(descriptor)
         finally:
             self._files.close(descriptor)
-        self._files.rename(draft, path)
-        self._files.fsync_directory(self._directory)
 
     def begin_at(self, base: int) -> None:
         """The log begins with this segment: what lies before is deleted with its segments."""

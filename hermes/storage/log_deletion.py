@@ -102,6 +102,8 @@ class LogDeletion:
             except OSError as error:
                 what = f"{state.name}: begin an empty segment"
                 raise storage_error(what, error) from error
+            for each in state.sidecars:
+                each.rolled(end)
             mark = view.high_watermark
             state.view = LogView.of((stand_in,), end, mark, state.stable_end(mark, end))
         state.retire(view.segments)

@@ -176,9 +176,8 @@ class ProducerSnapshots:
             replayed.forget(damaged({each.base_offset for each in batches}))
         begun = transactions.open.open
         merged = {
-            producer: state._replace(
-                transaction_start=begun.get(producer, _NONE),
-                coordinator_epoch=max(state.coordinator_epoch, _coordinator(states.get(producer))),
+            producer: _after(states.get(producer), state)._replace(
+                transaction_start=begun.get(producer, _NONE)
             )
             for producer, state in {**states, **replayed.states}.items()
         }
@@ -203,7 +202,10 @@ class ProducerSnapshots:
         for offset in reversed([each for each in offsets if each <= end]):
             with suppress(ValueError):
                 data = read_whole(self._path(offset), _MOST_BYTES, self._files)
-                found = max(start, offset), decode_snapshot(data or b"")
+                states = decode_snapshot(data or b"")
+                if offset < start:  # their markers may be gone, as all is that they were of
+                    states = _ended(states)
+                found = max(start, offset), states
                 if synced_to is None or offset <= synced_to:
                     return found
                 later = later or found
@@ -212,9 +214,7 @@ class ProducerSnapshots:
         if later is None:
             return start, {}
         if synced_to is not None and synced_to <= start:
-            return start, {
-                key: each._replace(transaction_start=_NONE) for key, each in later[1].items()
-            }
+            return start, _ended(later[1])
         return later
 
     def _remove(self, offset: int) -> None:
@@ -252,8 +252,20 @@ class ProducerSnapshots:
         return os.path.join(self._directory, snapshot_name(offset))
 
 
-def _coordinator(state: ProducerState | None) -> int:
-    return _NONE if state is None else state.coordinator_epoch
+def _ended(states: Mapping[int, ProducerState]) -> dict[int, ProducerState]:
+    """The same, without any transaction."""
+    return {key: each._replace(transaction_start=_NONE) for key, each in states.items()}
+
+
+def _after(before: ProducerState | None, read: ProducerState) -> ProducerState:
+    """What is known of a producer by a snapshot and what was read again, perhaps a marker only."""
+    if before is None:
+        return read
+    batches = read.batches
+    if not batches and read.epoch == before.epoch:
+        batches = before.batches
+    coordinator = max(read.coordinator_epoch, before.coordinator_epoch)
+    return read._replace(batches=batches, coordinator_epoch=coordinator)
 
 
 class _Replay:

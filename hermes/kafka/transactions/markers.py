@@ -12,7 +12,7 @@ from hermes.errors import HermesError
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.partition.acknowledgements import AppendedEnd, Safety
 from hermes.partition.partition import Partition
-from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, code_of
+from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.transaction_markers import Marker
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
@@ -31,6 +31,10 @@ _CODES = {
 #: together with these, or afterwards.
 _GROUPS_SECONDS: Final = 0.5
 
+#: Of how many groups and producers the last marker is remembered. What comes late does so within
+#: seconds, on a connection that ends with this broker: so it need not be on a disk.
+_MOST_LAST: Final = 10_000
+
 
 class Markers:
     """Lives in the reactor's thread."""
@@ -41,6 +45,8 @@ class Markers:
         self._groups = groups
         # Ends under way, of groups and producers: another would take the same offsets once more.
         self._ending: set[tuple[str, int]] = set()
+        # Their last markers; those of long ago are forgotten first.
+        self._last: dict[tuple[str, int], Marker] = {}
 
     async def write(
         self,
@@ -67,7 +73,8 @@ class Markers:
         groups = {each: group for each in places if (group := group_at(each)) is not None}
         if groups:
             is_patient = timeout_seconds is None
-            codes |= await self._end_in(groups, marker, None if is_patient else _GROUPS_SECONDS)
+            seconds = None if is_patient else _GROUPS_SECONDS
+            codes |= await self._end_in(groups, marker, version, seconds)
         safety_of = await self._shared.acknowledgements.flushed(
             [*appended.values()], timeout_seconds
         )
@@ -76,7 +83,11 @@ class Markers:
         return codes
 
     async def _end_in(
-        self, groups: Mapping[Place, str], marker: Marker, timeout_seconds: float | None
+        self,
+        groups: Mapping[Place, str],
+        marker: Marker,
+        version: int,
+        timeout_seconds: float | None,
     ) -> Mapping[Place, Code]:
         """End it in groups; those that take longer are ended all the same, and asked for again."""
         codes = dict.fromkeys(groups, Code.CONCURRENT_TRANSACTIONS)
@@ -85,6 +96,10 @@ class Markers:
             key = group, marker.producer_id
             if key in self._ending:
                 return
+            last = self._last.get(key)
+            if last is not None and (code := _of_late(marker, version, last)) is not None:
+                codes[place] = code
+                return
             self._ending.add(key)
             try:
                 codes[place] = await self._groups.end_transaction(
@@ -92,6 +107,11 @@ class Markers:
                 )
             finally:
                 self._ending.discard(key)
+            if codes[place] is Code.NONE:
+                self._last.pop(key, None)
+                self._last[key] = marker
+                if len(self._last) > _MOST_LAST:
+                    del self._last[next(iter(self._last))]
 
         over = Announcement[Any]()
         told = over.wait()
@@ -105,10 +125,25 @@ class Markers:
     def _append(self, marker: Marker, version: int, place: Place) -> AppendedEnd:
         partition = self._topics.partition(*place)
         log = partition.log
+        if log.producers is None:  # it was deleted, and made again in 0.7's format
+            raise KafkaError(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
         if _has(partition, marker, version):
             return AppendedEnd(log, log.openings, log.end_offset)
         end = partition.append_marker(marker, version)
         return AppendedEnd(log, log.openings, end)
+
+
+def _of_late(marker: Marker, version: int, last: Marker) -> Code | None:
+    """What is said of a marker after which another one has come to a group; None of a new one.
+
+    As a partition's log has it: an earlier coordinator, who was asleep, may have sent it. Else it
+    would end the producer's next transaction.
+    """
+    if marker.coordinator_epoch < last.coordinator_epoch:
+        return Code.TRANSACTION_COORDINATOR_FENCED
+    if version >= EPOCH_GROWS and marker.producer_epoch <= last.producer_epoch:
+        return Code.NONE
+    return None
 
 
 def _has(partition: Partition, marker: Marker, version: int) -> bool:

@@ -451,3 +451,59 @@ def test_more_members_than_can_be_kept_join_again(world: World) -> None:
     world.start()
     assert beat(world, "m1", epoch) is Code.UNKNOWN_MEMBER_ID
     assert beat(world, "m1", 0).member_epoch > epoch
+
+
+def committed(offset: int) -> dict:
+    return {CLICKS: Committed(offset, -1, "", 1000)}
+
+
+def test_a_member_that_is_dismissed_while_the_group_joins_commits_nothing(world: World) -> None:
+    member_id = world.share()
+    joined: Deferred[Code] = Deferred()
+
+    async def join() -> Code:
+        return await joined
+
+    answers: list = []
+    asked = world.groups.commit_in_transaction("g", member_id, None, 1, 5, committed(20), join)
+    Deferred.fromCoroutine(asked).addBoth(answers.append)
+    assert not answers
+    world.clock.advance(3600)  # its session ends: another one has the partition by now
+    world.share()
+    assert world.offsets() == {}
+    assert world.groups.unstable("g") == ()
+    joined.callback(Code.NONE)
+    world.clock.advance(0)
+    assert answers == [Code.UNKNOWN_MEMBER_ID]
+    world.done(world.groups.end_transaction("g", 5, commits=True))
+    assert world.offsets() == {}
+
+
+def test_a_commit_in_a_transaction_while_a_generation_is_shared(world: World) -> None:
+    joined = world.done(world.groups.join("g", a_join("", None, needs_id=False)))
+
+    async def join() -> Code:
+        return Code.NONE
+
+    asked = world.groups.commit_in_transaction(
+        "g", joined.member_id, None, joined.generation, 5, committed(20), join
+    )
+    assert world.done(asked) is Code.NONE
+
+
+def test_a_stale_member_epoch_in_a_transaction(world: World) -> None:
+    beat = ConsumerHeartbeat(
+        "m", 0, rebalance_timeout_ms=10_000, topics=("clicks",), owned=frozenset()
+    )
+
+    async def resolve(_: str) -> tuple[str, ...]:
+        return ()
+
+    async def join() -> Code:
+        return Code.NONE
+
+    made = world.done(world.groups.consumer_heartbeat("g", beat, resolve))
+    asked = world.groups.commit_in_transaction(
+        "g", "m", None, made.member_epoch - 1, 5, committed(20), join
+    )
+    assert world.done(asked) is Code.ILLEGAL_GENERATION

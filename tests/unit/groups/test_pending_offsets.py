@@ -164,3 +164,12 @@ def test_nothing_is_held_of_what_has_ended(brokers: Brokers) -> None:
         brokers.end(commits=False)
     (entry,) = brokers.local.entries.values()
     assert (entry.pending, entry.doubtful, entry.offset_bytes) == ({}, {}, 0)
+
+
+def test_what_is_committed_after_what_is_pending_stays(brokers: Brokers) -> None:
+    """Kafka keeps the most recent of both, whichever takes effect last."""
+    assert brokers.commit(10) is Code.NONE
+    reset = {CLICKS: Committed(50, -1, "", brokers.now_ms + 5)}
+    assert brokers.done(brokers.groups.commit("g", "", None, -1, reset)) is Code.NONE
+    brokers.end()
+    assert brokers.committed == {CLICKS: 50}

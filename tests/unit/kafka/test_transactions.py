@@ -12,17 +12,19 @@ from broker_bench import answers, flush_in, log_lines
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_raw import parts
 from transacted_logs import transactional
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.errors import NotLeaderError, StorageError
+from hermes.groups.offsets import Committed, TopicPartition
 from hermes.kafka.transactions.coordinator import TransactionCoordinator
 from hermes.kafka.transactions.state_log import StateLog
 from hermes.partition.partition import Partition
 from hermes.protocol import AlterTopicRequest
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.records import Record, encode_batch
+from hermes.protocol.transaction_markers import Marker
 from hermes.server.clients import UNKNOWN_CLIENT
 from hermes.storage.compaction import CompactionReport, compaction
 from hermes.transactions.deciding import EPOCH_GROWS, Producer
@@ -500,3 +502,54 @@ def test_the_state_gets_no_further_partitions(bench: KafkaBench) -> None:
     topic = bench.cluster.topics.get(STATE_TOPIC)
     assert topic is not None
     assert len(topic.partitions) == 16
+
+
+def test_a_topic_that_is_made_again_in_another_format_keeps_no_transaction_from_its_end(
+    bench: KafkaBench,
+) -> None:
+    coordinator = coordinator_of(bench)
+    producer = initialize(bench)
+    create = messages("CreateTopics", 5, "request").CreatableTopic
+    topic = create(name="x", num_partitions=1, replication_factor=1, assignments=(), configs=())
+    wait = timedelta(seconds=1)
+    bench.ask("CreateTopics", 5, topics=(topic,), timeout=wait, validate_only=False)
+    made(bench, coordinator.join("t", producer, [("x", 0)], EPOCH_GROWS))
+    bench.ask("DeleteTopics", 3, topic_names=("x",), timeout=wait)
+    bench.shared.topics.create("x")  # as a client of 0.7 does
+    found = bench.cluster.topics.get("x")
+    assert found is not None
+    assert found.format == "0.7"
+    made(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=True))
+    for _ in range(10):
+        bench.clock.advance(1)
+        bench.turns()
+    assert made(bench, coordinator.describe("t")).state is State.COMPLETE_COMMIT
+
+
+def test_a_late_marker_of_an_earlier_coordinator_ends_nothing_in_a_group(
+    bench: KafkaBench,
+) -> None:
+    """In partitions their logs see to that."""
+    groups, markers = bench.server.groups, bench.server.transactions.markers
+    clicks = TopicPartition("new", 0)
+
+    def pend(offset: int) -> None:
+        offsets = {clicks: Committed(offset, -1, "", 1)}
+        asked = ("g", "", None, -1, 5, offsets, lambda: succeed(Code.NONE))
+        assert made(bench, groups.commit_in_transaction(*asked)) is Code.NONE
+
+    def end(epoch: int, coordinator: int) -> Code:
+        marker = Marker(5, epoch, True, coordinator)
+        codes = made(bench, markers.write(marker, 2, [group_place("g")]))
+        return Code(codes[group_place("g")])
+
+    pend(10)
+    assert end(1, 7) is Code.NONE  # by the new coordinator; that of before is asleep
+    pend(20)  # the producer goes on, in epoch 1
+    end(1, 6)  # and the one that was asleep sends what it still had to send
+    _, found = made(bench, groups.fetch("g", None))
+    assert {place: each.offset for place, each in found.items()} == {clicks: 10}
+    assert set(groups.unstable("g")) == {clicks}
+    assert end(2, 7) is Code.NONE
+    _, found = made(bench, groups.fetch("g", None))
+    assert {place: each.offset for place, each in found.items()} == {clicks: 20}

@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from hermes.protocol.record_batches import BatchHeader
+from hermes.protocol.transaction_markers import Marker, encode_marker
 from hermes.storage.files import FileLayer
 from hermes.storage.producer_snapshots import (
     ProducerSnapshots,
@@ -178,3 +179,14 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_last_one(tmp_path, snapsho
 
     assert loaded(snapshots) == {1000: STATE}
     assert [each.name for each in tmp_path.iterdir()] == [snapshot_name(10)]
+
+
+def test_a_marker_that_is_read_again_leaves_the_last_sequence_number(tmp_path, snapshots):
+    """Of a transactional producer whose epoch stays the same: it goes on from there."""
+    (tmp_path / snapshot_name(1050)).write_bytes(BYTES)
+    marker = Marker(1000, 2, True, 0)
+    ended, _ = encode_marker(marker, 1060, 0, NOW_MS)
+
+    states = loaded(snapshots, now_ms=NOW_MS + 600_000, replay=lambda _: [(ended, marker)])
+
+    assert states[1000].last_sequence == 41

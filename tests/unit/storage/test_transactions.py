@@ -1,7 +1,9 @@
 """Transactions in a log: up to where all is decided, what was aborted, and what a stop leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 from kafka_logs import open_kafka_log, read_batches, record
@@ -25,6 +27,7 @@ from hermes.protocol.record_batches import (
 from hermes.protocol.records import encode_batch, iterate_records
 from hermes.protocol.transaction_markers import Marker, encode_marker, marker_in
 from hermes.storage import Log, NotInMemoryError
+from hermes.storage.aborted_index import AbortedIndex, AbortedTransaction
 from hermes.storage.compaction import CompactionReport, compaction
 from hermes.storage.log_transactions import markers_in
 from hermes.storage.producer_states import EXPIRATION_MS
@@ -407,3 +410,83 @@ def test_compaction_stops_where_a_transaction_is_open(tmp_path: Path) -> None:
     filled(writer, start=200)
     assert compacted(log, later_ms).end > open_from
     assert [value for producer, value in committed(log) if producer == 7][-1] > open_from
+
+
+def test_a_producer_goes_on_behind_its_marker_after_a_stop(tmp_path: Path) -> None:
+    """Its epoch stays the same; others have written much between its last batch and the marker."""
+    writer = opened(tmp_path)
+    writer.send(7, 3)
+    for _ in range(30):
+        writer.send(1, 2000, plain=True)
+    writer.end(7, commit=True)
+    writer.log.flush()
+    writer.log.close()
+    again = Writer(open_kafka_log(tmp_path / "clicks-0", clean=True)[0])
+    again.sequences = writer.sequences
+    again.send(7)
+
+
+class LookedAt(UnsyncedFiles):
+    """Files of which somebody reads while a directory is synced."""
+
+    look: Callable[[], None] | None = None
+
+    def fsync_directory(self, path: str) -> None:
+        if self.look is not None:
+            self.look()
+        super().fsync_directory(path)
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_who_reads_while_compaction_forgets_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    files = LookedAt()
+    index = AbortedIndex(str(tmp_path), files)
+    gone = [AbortedTransaction(7, n, n + 1, n + 2) for n in range(0, 20, 2)]
+    kept = AbortedTransaction(8, 100, 105, 106)
+    index.append(0, [*gone, kept])
+    note, found, reader = AbortedIndex._note, list[Any](), Thread()
+
+    def look() -> None:
+        nonlocal reader
+        reader = Thread(target=lambda: found.append(index.find(0, 90, 200)))
+        reader.start()
+        reader.join(0.2)  # or it waits
+
+    def looked_at(self: AbortedIndex, *args: Any) -> None:
+        look()
+        note(self, *args)
+
+    if is_noted:
+        monkeypatch.setattr(AbortedIndex, "_note", looked_at)
+    else:
+        files.look = look
+    index.forget(0, lambda each: each.last_offset < 100)
+    reader.join()
+    assert found == [[kept]]
+
+
+def test_what_retention_has_deleted_with_its_marker_is_open_no_more_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    writer = opened(tmp_path)
+    writer.send(7, 3)
+    writer.log.flush()
+    writer.log.close()  # with a snapshot, in which the transaction is open
+    writer.log = log = open_kafka_log(tmp_path / "clicks-0", clean=True)[0]
+    writer.end(7, commit=True)
+    writer.send(7, 4)
+    writer.end(7, commit=True)
+    log.flush()
+    assert log.stable_end == log.high_watermark == 9
+    log.delete_oldest(log.segment_count, expected_end=log.end_offset)
+    assert log.earliest == 9
+    writer.send(1, plain=True)
+    log.flush()
+    assert log.stable_end == 10
+    again = open_kafka_log(tmp_path / "clicks-0")[0]  # after a crash
+    assert again.transactions is not None
+    assert (again.earliest, again.high_watermark, again.stable_end) == (9, 10, 10)
+    writer.log = again
+    writer.send(7)
