@@ -5,7 +5,7 @@ that they can have some: while a broker of an earlier release is there, nobody g
 would take such a topic for one of single copies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
@@ -62,16 +62,18 @@ class ReplicaPlacing:
             )
         self._check_assigned(assignment or (), 1)
 
-    def check_move(self, topic: ClusterTopic, target: Sequence[int]) -> None:
-        """Refuse brokers to which a partition can't be moved."""
-        self._check_assigned([target], None)
+    def check_move(self, topic: ClusterTopic, number: int, target: Sequence[int]) -> None:
+        """Refuse brokers to which a partition can't be moved; who has a copy may be down."""
+        has = topic.replicas(number) if 0 <= number < len(topic.partitions) else ()
+        known = {*self._topics.live, *has}
+        self._check_assigned([target], None, known)
         if topic.format != FORMAT_KAFKA:
             raise KafkaError(
                 Code.INVALID_REPLICA_ASSIGNMENT,
                 f"Topic {quoted(topic.name)} has Kafka 0.7's format: its partitions stay where "
                 f"they are. Moves need format: {FORMAT_KAFKA}: mirror it to a topic that has it.",
             )
-        self._check_copies(len(target), len(topic.partitions), len(self._topics.broker_ids))
+        self._check_copies(len(target), len(topic.partitions), len(known))
 
     def _placed(
         self,
@@ -133,10 +135,16 @@ class ReplicaPlacing:
                 f"A topic with copies can have {_MOST_PARTITIONS} partitions at most, not {count}.",
             )
 
-    def _check_assigned(self, assignment: Assignment, copies: int | None) -> None:
-        """As Kafka checks; `copies`: how many each partition is to have, None for any."""
+    def _check_assigned(
+        self, assignment: Assignment, copies: int | None, known: Collection[int] | None = None
+    ) -> None:
+        """As Kafka checks.
+
+        `copies`: how many each partition is to have, None for any; `known`: the brokers that may be
+        named, None for those that live.
+        """
         for brokers in assignment:
-            fault = self._fault(brokers, copies)
+            fault = self._fault(brokers, copies, self._topics.live if known is None else known)
             if fault:
                 raise KafkaError(
                     Code.INVALID_REPLICA_ASSIGNMENT,
@@ -144,11 +152,11 @@ class ReplicaPlacing:
                 )
             copies = len(brokers)
 
-    def _fault(self, brokers: Sequence[int], copies: int | None) -> str:
+    def _fault(self, brokers: Sequence[int], copies: int | None, known: Collection[int]) -> str:
         if not brokers:
             return "an empty replica list."
         for each in sorted(brokers):
-            if each not in self._topics.live:
+            if each not in known:
                 return f"broker {each}, but no such broker is registered."
             if brokers.count(each) > 1:
                 return f"the broker {each} more than once."

@@ -18,7 +18,7 @@ from hermes.cluster.topic_cluster import ClusterState
 from hermes.errors import HermesError, WrongStateError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
-from hermes.replication.state import PartitionState, unclean
+from hermes.replication.state import PartitionState, TopicReplicas, unclean
 
 _Place = tuple[str, int]
 
@@ -39,6 +39,7 @@ class UncleanElections:
         self._timer: IDelayedCall | None = None
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds)
         self._lives: Mapping[int, int] = {}
+        self._nodes: Mapping[str, TopicReplicas] = {}
         part.observe(self._look_at_all)
         shared.settings.on_topic_change(lambda name: self._look([name]))
 
@@ -48,10 +49,13 @@ class UncleanElections:
             self._timer.cancel()
 
     def _look_at_all(self, state: ClusterState) -> None:
-        # Who is in sync goes with its session, or while somebody in sync is left.
+        # Who is in sync goes with its session, or leaves it to somebody, who may be gone.
+        before, self._nodes = self._nodes, state.contents.replicas
         if self._since or state.lives != self._lives:
             self._lives = state.lives
             self._look(self._topics.names())
+        elif changed := [n for n, node in self._nodes.items() if before.get(n) is not node]:
+            self._look(changed)
 
     def _look(self, names: Sequence[str]) -> None:
         now, before, looked_at = self._shared.clock.seconds(), self._since, set(names)
@@ -77,9 +81,11 @@ class UncleanElections:
                     yield name, number
 
     def _is_first(self, state: PartitionState, lives: Mapping[int, int]) -> bool:
-        if state.leader in lives or state.isr & lives.keys():
+        lacking = state.isr if state.is_lacking else frozenset()
+        if state.leader in lives or (state.isr - lacking) & lives.keys():
             return False
-        return next((e for e in state.replicas if e in lives), None) == self._topics.broker_id
+        others = (e for e in state.replicas if e in lives and e not in lacking)
+        return next(others, None) == self._topics.broker_id
 
     def _elect_due(self) -> None:
         due = self._shared.clock.seconds() - self._patience()

@@ -106,7 +106,7 @@ async def alter_reassignments(request: Any, call: Call) -> Any:
         await call.after_entry()
         outcomes: _Outcomes = dict.fromkeys(moves, KafkaError(code, text or ""))
         if code is Code.NONE:
-            changes = {n: _move(name, target, is_factor_free, call) for n, target in moves.items()}
+            changes = {n: _move(name, n, to, is_factor_free, call) for n, to in moves.items()}
             outcomes = await _changed(name, changes, call)
         count += 1 + len(outcomes)
         partitions = tuple(
@@ -125,14 +125,14 @@ async def alter_reassignments(request: Any, call: Call) -> Any:
 
 
 def _move(
-    name: str, target: Sequence[int] | None, is_factor_free: bool, call: Call
+    name: str, number: int, target: Sequence[int] | None, is_factor_free: bool, call: Call
 ) -> StateChange | HermesError:
     if target is None:
         return lambda state: _cancelled(state, name)
     try:
         found = call.server.topics.get(name)
         if found is not None:  # else that is what is wrong
-            call.server.replica_changes.placing.check_move(found, target)
+            call.server.replica_changes.placing.check_move(found, number, target)
     except KafkaError as error:
         return error
 
@@ -273,7 +273,7 @@ async def _elected(name: str, numbers: Iterable[int], is_unclean: bool, call: Ca
 
     outcomes = await _changed(name, {number: election(number) for number in numbers}, call)
     for number, before in befores.items():
-        if outcomes[number] is None and not before.isr & lives.keys():
+        if outcomes[number] is None and (before.is_lacking or not before.isr & lives.keys()):
             _log.error(
                 "{topic}-{number} is led by a replica that wasn't in sync, as {client} has asked: "
                 "what only brokers {isr} had of it is lost",
@@ -297,6 +297,11 @@ def _with_preferred_leader(state: PartitionState, lives: Mapping[int, int]) -> P
             Code.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {preferred} is not {'in sync' if preferred in lives else 'registered'}",
         )
+    if state.is_lacking:
+        raise KafkaError(
+            Code.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"broker {preferred} lacks what it had; an unclean election takes another one",
+        )
     if preferred == state.leader:
         raise _not_needed()
     return led_by(state, preferred, lives[preferred])
@@ -308,8 +313,9 @@ def _with_any_leader(state: PartitionState, lives: Mapping[int, int]) -> Partiti
         raise _not_needed()
     live = [each for each in state.replicas if each in lives]
     in_sync = [each for each in live if each in state.isr]
-    if in_sync:
+    if in_sync and not state.is_lacking:
         return led_by(state, in_sync[0], lives[in_sync[0]])
+    live.sort(key=in_sync.__contains__)  # who has lost its disk comes last
     if not live:
         raise KafkaError(
             Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,

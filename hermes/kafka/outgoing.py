@@ -187,12 +187,17 @@ class OutgoingConnection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         if not self.is_open:
             return
+        before = len(self._waiting)
         try:
             self._receiver.receive_data(data)
             while self.is_open and (response := self._receiver.next_response()) is not None:
                 self._take(response)
         except RemoteProtocolError as error:
             self._end(error)
+        if len(self._waiting) == before:  # what is coming isn't late, however long it takes
+            now = self._clock.seconds()
+            for sent in self._waiting:
+                sent.deadline = max(sent.deadline, now + sent.seconds)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         cause = reason.value

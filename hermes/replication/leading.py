@@ -169,9 +169,11 @@ class Leading:
 
     @property
     def has_enough(self) -> bool:
-        """Whether enough replicas are in sync for anything to be committed."""
-        wanted = min(self.settings.min_insync, len(self.state.replicas))
-        return len(self.state.isr) >= wanted
+        """Whether enough replicas are in sync for anything to be committed.
+
+        While a move adds some, as many are asked for as there were: it may take hours.
+        """
+        return len(self.state.isr) >= min(self.settings.min_insync, len(self.state.had))
 
     def advance(self, flushed_end: int, lives: Mapping[int, int], now: float) -> int:
         """Find what is committed by now.

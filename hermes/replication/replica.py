@@ -27,6 +27,7 @@ from hermes.replication.state import (
     PartitionState,
     forfeited,
     handed_over,
+    lacking,
     led_by,
     left,
 )
@@ -477,7 +478,11 @@ class Replica:
             # An operator wants what is left of it.
             return _of(state, "forfeit", lambda found: led_by(found, me, life))
         forfeit = partial(forfeited, broker_id=self.broker_id)
-        return Change("forfeit", forfeit) if _is_possible(forfeit, state) else None
+        if _is_possible(forfeit, state):
+            return Change("forfeit", forfeit)
+        if state.is_lacking and state.leader == NOBODY:
+            return None
+        return _of(state, "lack", lambda found: lacking(found, me))
 
     def _leave(self, state: PartitionState) -> Change | None:
         leave = partial(left, broker_id=self.broker_id, least=1 if self._wants_out else _LEAST_LEFT)

@@ -6,7 +6,8 @@
       {"replicas": [1,2,3], "leader": 1, "life": "<session>", "epoch": 7, "isr": [1,2,3],
        "adding": [], "removing": []}, ...]}
 
-`unclean` stands there, too, where there ever was such an election: the epoch that it began.
+`unclean` stands there, too, where there ever was such an election: the epoch that it began; and
+`lacking`, true, where the only replica in sync lacks something, so that nobody leads.
 
 Each change takes the state that was read and gives the next one, or raises `WrongStateError`: what
 it needs isn't so, and nothing is to be written. Whatever they give keeps these:
@@ -35,7 +36,7 @@ NO_LIFE: Final = 0
 
 _TOPIC_KEYS: Final = frozenset({"id", "partitions"})
 _KEYS: Final = frozenset(
-    {"replicas", "leader", "life", "epoch", "isr", "adding", "removing", "unclean"}
+    {"replicas", "leader", "life", "epoch", "isr", "adding", "removing", "unclean", "lacking"}
 )
 _MOST_REPLICAS: Final = 100
 
@@ -54,6 +55,8 @@ class PartitionState:
         others: what a later version has written beside that; kept.
         unclean_epoch: the last one that began with an unclean election; -1 for none. What copies
             have of earlier epochs may be lost by that, committed or not.
+        is_lacking: whether nobody leads since the only replica in sync has said that its copy lacks
+            something: until it is there again with what it had, or an operator says who is to lead.
     """
 
     replicas: tuple[int, ...]
@@ -65,6 +68,12 @@ class PartitionState:
     removing: frozenset[int] = frozenset()
     others: Mapping[str, Any] = field(default_factory=dict)
     unclean_epoch: int = -1
+    is_lacking: bool = False
+
+    @property
+    def had(self) -> frozenset[int]:
+        """The replicas but for those that a move is adding."""
+        return frozenset(self.replicas) - self.adding
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -95,7 +104,7 @@ def first_state(
 def led_by(state: PartitionState, broker_id: int, life: int) -> PartitionState:
     """An in-sync replica becomes leader: in an epoch of its own, even if it was leader before."""
     _check_in_sync(state, broker_id)
-    return replace(state, leader=broker_id, life=life, epoch=state.epoch + 1)
+    return replace(state, leader=broker_id, life=life, epoch=state.epoch + 1, is_lacking=False)
 
 
 def handed_over(state: PartitionState, leader: int, successor: int, life: int) -> PartitionState:
@@ -109,7 +118,15 @@ def unclean(state: PartitionState, broker_id: int, life: int) -> PartitionState:
     if broker_id not in state.replicas:
         raise WrongStateError(f"broker {broker_id} has no copy")
     epoch, isr = state.epoch + 1, frozenset({broker_id})
-    return replace(state, leader=broker_id, life=life, epoch=epoch, isr=isr, unclean_epoch=epoch)
+    return replace(
+        state,
+        leader=broker_id,
+        life=life,
+        epoch=epoch,
+        isr=isr,
+        unclean_epoch=epoch,
+        is_lacking=False,
+    )
 
 
 # -- in sync or not -----------------------------------------------------------------------------
@@ -157,6 +174,13 @@ def forfeited(state: PartitionState, broker_id: int) -> PartitionState:
     if broker_id not in state.replicas:
         return state
     return replace(left(state, broker_id), epoch=state.epoch + 1)
+
+
+def lacking(state: PartitionState, broker_id: int) -> PartitionState:
+    """The only in-sync replica says that its copy lacks what it had: so nobody leads."""
+    if state.isr != {broker_id}:
+        raise WrongStateError(f"broker {broker_id} isn't the only one in sync")
+    return replace(state, leader=NOBODY, life=NO_LIFE, is_lacking=True)
 
 
 # -- moves --------------------------------------------------------------------------------------
@@ -284,6 +308,7 @@ def _shown(state: PartitionState) -> dict[str, Any]:
     return {
         **state.others,
         **unclean,
+        **({"lacking": True} if state.is_lacking else {}),
         "replicas": state.replicas,
         "leader": state.leader,
         "life": f"{state.life:x}",
@@ -325,6 +350,7 @@ def _parsed(read: Mapping[str, Any]) -> PartitionState:
         removing,
         _beside(read, _KEYS),
         unclean_epoch,
+        read.get("lacking") is True,
     )
     replicas = set(state.replicas)
     if not 0 < len(replicas) == len(state.replicas) <= _MOST_REPLICAS:

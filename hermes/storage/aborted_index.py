@@ -75,8 +75,8 @@ class AbortedIndex:
         "_directory",
         "_dirty",
         "_files",
-        "_forgetting",
         "_known",
+        "_replacing",
         "_torn",
         "is_dirty",
         "newest",
@@ -85,8 +85,8 @@ class AbortedIndex:
     def __init__(self, directory: str, files: FileLayer) -> None:
         self._directory = directory
         self._files = files
-        # While a file is read, or another one takes its place; taken alone.
-        self._forgetting = threading.Lock()
+        # While files are read, or others take their place; no other lock is taken in it.
+        self._replacing = threading.Lock()
         self._known: dict[int, _File] = {}
         self._bases: list[int] = []
         self._torn = _NONE  # those of which what follows the last entry is none
@@ -111,7 +111,7 @@ class AbortedIndex:
         found: list[AbortedTransaction] = []
         if start > self.newest:
             return found
-        with self._forgetting:
+        with self._replacing:
             bases = self._bases
             for each in bases[bisect_left(bases, base) :]:
                 known = self._known.get(each)
@@ -205,11 +205,15 @@ class AbortedIndex:
 
     def load(self) -> None:
         """Look through the files that there are; what is damaged at an end doesn't count."""
-        self._known, self._bases, self._torn, self.newest = {}, [], _NONE, -1
+        # Apart: of a log that is recovered readers ask meanwhile.
+        found = AbortedIndex(self._directory, self._files)
         for name in sorted(self._files.listdir(self._directory)):
             parsed = parse_segment_name(name, _LOG_SUFFIX)
             if parsed is not None and parsed[1] == ABORTED_SUFFIX:
-                self._load(parsed[0])
+                found._load(parsed[0])
+        with self._replacing:
+            self._known, self._bases = found._known, found._bases
+            self._torn, self.newest = found._torn, found.newest
 
     def _load(self, base: int) -> None:
         descriptor = self._files.open_read(self._path(base))
@@ -272,7 +276,7 @@ class AbortedIndex:
         kept = [each for each in there if not is_gone(each)]
         if len(kept) < len(there):
             self._draft(base, kept)
-            with self._forgetting:  # else a reader would take the new file for the old one
+            with self._replacing:  # else a reader would take the new file for the old one
                 self._take_draft(base, kept)
                 self._known.pop(base)
                 self._bases.remove(base)

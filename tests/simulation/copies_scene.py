@@ -104,9 +104,9 @@ class Copies(Today):
         return is_elsewhere and broker.id not in self._sole_copies()
 
     def sound_copies(self, partition: Partition, but: int) -> set[int]:
-        """The others in sync whose disks have all of a partition that must be kept."""
+        """The others in sync, and not about to leave, whose disks have all that must be kept."""
         isr = self.states[partition].isr - {but}
-        kept = {each for each in isr if not self._is_lacking(each)}
+        kept = {each for each in isr if not (self._is_lacking(each) or self._is_stopping(each))}
         if self.rot is None:
             return kept
         end, directory = self._kept_end(partition), self.directories[partition]
@@ -149,6 +149,10 @@ class Copies(Today):
         if all(copy is not None and copy.replica.is_whole for copy in copies):
             self._lacking.discard(number)
         return number in self._lacking
+
+    def _is_stopping(self, number: int) -> bool:
+        process = self.brokers[number].machine.process
+        return process is not None and process.is_stopping
 
     # -- what must hold at all times --------------------------------------------------------------
 

@@ -188,7 +188,7 @@ class Invariants:
         leading, state = broker.replica.leading, self.state
         if leading is None or state is None or leading.state.replicas != state.replicas:
             return  # who had it may have no copy any more
-        least = min(leading.settings.min_insync, len(state.replicas))
+        least = min(leading.settings.min_insync, len(state.had))
         having = [
             number
             for number, copy in self.copies.items()

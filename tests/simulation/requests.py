@@ -240,7 +240,7 @@ async def move(
 ) -> None:
     """Have others have copies of a partition; None cancels that."""
     call: Any = SimpleNamespace(server=broker.server)
-    change = _move(name, target, True, call)
+    change = _move(name, number, target, True, call)
     error = (await _changed(name, {number: change}, call))[number]
     if error is not None:
         raise error

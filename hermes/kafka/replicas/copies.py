@@ -3,7 +3,7 @@
 Each new state of coordination comes by `use`, and goes to the copies that it is about.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -90,6 +90,9 @@ class Copies:
         self._pressing: set[OwnCopy] = set()
         self._deleted: dict[Place, int] = {}  # of copies that were here the node's version
         self._life: int | None = None
+        self._min_insync = self._default_min_insync
+        self._sure: int | None = None  # the life in which the data directory was the broker's
+        self._doubted: int | None = None  # the one in which that is being asked
         copies = self._copies.values
         self._peers = peers = Peers(
             shared.clock,
@@ -117,6 +120,8 @@ class Copies:
         )
         self.dismissed, self.remake, self.now_whole = logs.dismissed, logs.remake, logs.now_whole
         self.unreadable = logs.unreadable
+        shared.settings.on_change(self._defaults_changed)
+        shared.settings.on_topic_change(self._settings_changed)
 
     # -- what coordination says -------------------------------------------------------------------
 
@@ -144,7 +149,26 @@ class Copies:
     def _use_life(self, state: ClusterState) -> None:
         life = state.lives.get(self.broker_id)
         self.lease = None if life is None else self._lease_of(life)
-        self._life = None if self.lease is None else life
+        if life is None or self.lease is None:
+            self._life = None
+        elif self._sure in (None, life):
+            self._life = self._sure = life
+        else:
+            # Between two lives another process may have been the broker, with another directory.
+            self._life = None
+            if self._doubted != life:
+                self._doubted = life
+                self._logs.ask_again().addCallback(self._asked, life)
+
+    def _asked(self, is_other: bool | None, life: int) -> None:
+        self._doubted = None
+        if is_other is None or self._timers.is_stopped:
+            return  # the next sweep asks again
+        self._sure = life
+        for copy in self._copies.values() if is_other else ():
+            copy.replaced()
+        if self._state is not None:
+            self.use(self._state)
 
     def _learn(
         self, name: str, node: TopicReplicas, number: int, partition: PartitionState
@@ -152,7 +176,7 @@ class Copies:
         assert self._state is not None
         copy = self._copies.get((name, number))
         if copy is None:
-            if self.broker_id not in partition.replicas:
+            if self.broker_id not in partition.replicas and not self._is_left(name, node, number):
                 return
             version = self._deleted.get((node.id.bytes, number), -1)
             if node.version < version:
@@ -164,6 +188,12 @@ class Copies:
             self._peers.watch()
             self._timers.once(_SWEEP_SECONDS, self._sweep)
         copy.learned(partition, node.version, self._state.lives, self._life)
+
+    def _is_left(self, name: str, node: TopicReplicas, number: int) -> bool:
+        """Whether a copy is here that was moved away while the broker was: it is to be deleted."""
+        log = self.shared.directory.get(name, number)
+        is_copy = log is not None and not log.is_sole_copy and log.topic_id == node.id
+        return is_copy and (node.id.bytes, number) not in self._deleted
 
     def _drop(self, copy: OwnCopy) -> None:
         self._logs.forget(copy)
@@ -184,6 +214,30 @@ class Copies:
             config.replica_lag_ms / 1000,
             config.zookeeper_session_timeout_ms * _TRUST_PART / 1000,
         )
+
+    # What coordination says of settings is in force later than what it says of copies.
+
+    def _settings_changed(self, topic: str) -> None:
+        node = None if self._state is None else self._state.contents.replicas.get(topic)
+        numbers = range(0 if node is None else len(node.partitions))
+        some = [self._copies.get((topic, number)) for number in numbers]
+        self._use_settings([copy for copy in some if copy is not None])
+
+    def _defaults_changed(self) -> None:
+        before, self._min_insync = self._min_insync, self._default_min_insync
+        if before != self._min_insync:
+            self._use_settings(list(self._copies.values()))
+
+    @property
+    def _default_min_insync(self) -> int | None:
+        return self.shared.config.default_min_insync_replicas
+
+    def _use_settings(self, copies: Sequence[Copy]) -> None:
+        def use(copy: Copy) -> None:
+            if not (copy.is_gone or self._timers.is_stopped):
+                copy.settings_changed()
+
+        then(cooperatively(self.shared.scheduler, copies, use), lambda _: None)
 
     # -- what copies need -------------------------------------------------------------------------
 

@@ -146,12 +146,24 @@ class Copy:
         life: int | None,
     ) -> None:
         """What stands in coordination was read; `life`: this broker's session, None without one."""
-        self.replica.settings = self._settings(self.topic, self.number)
-        if self.replica.leading is not None:
-            self.replica.leading.settings = self.replica.settings
+        self._use_settings()
         self.replica.registered(life)
         self.replica.learned(state, version, lives)
         self.turn()
+
+    def replaced(self) -> None:
+        """Another data directory has been the broker's since: what is here may lack something."""
+        if self.replica.is_whole:
+            self.replica.is_whole = False
+
+    def settings_changed(self) -> None:
+        self._use_settings()
+        self.turn()
+
+    def _use_settings(self) -> None:
+        self.replica.settings = self._settings(self.topic, self.number)
+        if self.replica.leading is not None:
+            self.replica.leading.settings = self.replica.settings
 
     def is_behind(self, broker_id: int) -> bool:
         state = self.replica.state

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from hermes.cluster.shared import Shared
@@ -78,6 +78,7 @@ class CopyLogs:
         self._making: dict[OwnCopy, int] = {}  # how often each was tried
         self._is_known = self._is_asking = False  # whether coordination knows the directory
         self._kept: dict[tuple[str, int], int] = {}
+        self._deleting: set[tuple[str, int]] = set()  # what a thread deletes, or is to
 
     # -- making -----------------------------------------------------------------------------------
 
@@ -116,6 +117,8 @@ class CopyLogs:
 
     def _make(self, copy: OwnCopy) -> None:
         directory, name, number = self._shared.directory, copy.topic, copy.number
+        if (name, number) in self._deleting:
+            raise StorageError(f"an earlier copy of {copy.name} is being deleted")
         log = directory.get(name, number)
         if log is None:
             # Also where a mark says so: the power may have taken the one that there was.
@@ -214,7 +217,13 @@ class CopyLogs:
         shared.flusher.forget(log)
         shared.partitions.forget(log)
         delete = partial(shared.directory.delete_copy, keeps_damaged=keeps_damaged)
-        return shared.in_thread(delete, copy.topic, copy.number)
+        place = copy.topic, copy.number
+        self._deleting.add(place)
+        return shared.in_thread(delete, *place).addBoth(self._was_deleted, place)
+
+    def _was_deleted(self, result: Any, place: tuple[str, int]) -> Any:
+        self._deleting.discard(place)
+        return result
 
     def _not_deleted(self, failure: Failure, copy: OwnCopy) -> None:
         failure.trap(HermesError)  # type: ignore[no-untyped-call]
@@ -282,6 +291,19 @@ class CopyLogs:
 
         taking = self._shared.in_thread(self._take_directory, self._is_registered())
         taking.addCallbacks(asked, failed)
+
+    def ask_again(self) -> "Deferred[Any]":
+        """Whether another directory has been the broker's since; None where that isn't known.
+
+        False as long as nothing was asked: then nothing is known to be whole yet.
+        """
+        if not self._is_known:
+            return succeed(False)
+
+        def failed(failure: Failure) -> None:
+            failure.trap(HermesError)  # type: ignore[no-untyped-call]
+
+        return self._shared.in_thread(self._take_directory, True).addErrback(failed)
 
     def _take_directory(self, is_registered: bool) -> bool | None:
         """In a thread: have this be the broker's data directory; whether another one was.

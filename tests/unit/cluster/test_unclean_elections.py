@@ -12,7 +12,7 @@ from replicated_bench import ReplicatedBench
 
 from hermes.cluster.unclean_elections import UncleanElections
 from hermes.config import TopicConfig
-from hermes.replication.state import PartitionState, unclean
+from hermes.replication.state import PartitionState, forfeited, unclean
 
 SETTINGS = {"format": "kafka", "unclean_leader_election": True}
 
@@ -33,7 +33,7 @@ class World:
     def live(self, *brokers: int) -> None:
         self.bench.lives = {each: 10 + each for each in brokers}
         self.bench.refresh()
-        self._observer(SimpleNamespace(lives=self.bench.lives))
+        self._observer(SimpleNamespace(lives=self.bench.lives, contents=self.bench.tree.read()))
 
     def leader(self, topic: str) -> int:
         state = self.bench.state(topic)
@@ -98,3 +98,15 @@ def test_a_setting_that_is_made_afterwards_counts(world: World) -> None:
     world.bench.settings.notify_topic("safe")
     world.bench.clock.advance(11)
     assert world.leader("safe") == 0
+
+
+def test_who_leaves_to_one_that_is_gone_leaves_it_to_those_that_are_there(world: World) -> None:
+    """Broker 1 is back with another disk, and says so; 2 isn't, and the sessions stay the same."""
+    before = PartitionState((0, 1, 2), 1, 9, 5, frozenset({1, 2}))
+    world.bench.topic("risky", before)
+    world.live(0, 1)
+    world.bench.clock.advance(1)
+    world.bench.tree.replicas.change("risky", 0, lambda found: forfeited(found, 1))
+    world.live(0, 1)
+    world.bench.clock.advance(60)
+    assert world.leader("risky") == 0

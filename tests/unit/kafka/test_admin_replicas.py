@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from replicated_bench import ReplicatedBench
 
 from hermes.coordination.throttles import KAFKA_THROTTLE
 from hermes.protocol.kafka_errors import Code
+from hermes.replication.electing import Refusals
+from hermes.replication.leading import LeaderSettings
+from hermes.replication.messages import LogEnds
+from hermes.replication.replica import Change, LogFacts, Replica
 from hermes.replication.state import NO_LIFE, NOBODY, PartitionState, first_state, unclean
 
 LIVES = {0: 10, 1: 11, 2: 12}
@@ -430,3 +435,35 @@ def test_a_broker_by_itself_has_the_only_copy_and_leads(tmp_path: Path) -> None:
 
 def test_the_first_state_is_what_stands_for_a_single_copy() -> None:
     assert first_state((1,), LIVES, 2) == of(1, leader=1, epoch=2)
+
+
+def test_an_unclean_election_finds_somebody_where_the_last_one_in_sync_has_lost_its_disk(
+    bench: ReplicatedBench,
+) -> None:
+    """Broker 1 is there again, with an empty disk: it can't leave, being the last one."""
+    bench.topic("lost", replace(of(1, 0, 2, leader=1, isr=(1,)), life=99))
+    replica = Replica(1, LeaderSettings(), count(1), Refusals())
+    replica.registered(LIVES[1])
+    replica.opened(is_whole=False)
+    found = []
+    for version in range(1, 5):
+        state = bench.state("lost")
+        assert state is not None
+        replica.learned(state, version, bench.lives)
+        for each in replica.due(LogFacts(LogEnds(0, 0, 0), -1, 0), 100):
+            assert isinstance(each, Change)
+            bench.tree.replicas.change("lost", 0, each.make)
+        bench.refresh()
+        found.append(elect(bench, UNCLEAN, {"lost": (0,)})["lost"][0])
+    state = bench.state("lost")
+    assert state is not None
+    assert state.leader != 1, (state, found)
+
+
+def test_a_broker_that_is_down_keeps_its_copy_while_others_are_moved(
+    bench: ReplicatedBench,
+) -> None:
+    bench.topic("led", of(0, 1, 2, isr=(0, 1)))
+    bench.lives = {0: 10, 1: 11, 3: 13}
+    bench.refresh()
+    assert move(bench, "led", {0: (0, 3, 2)}) == {0: Code.NONE}

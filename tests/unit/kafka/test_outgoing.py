@@ -350,3 +350,17 @@ def test_what_can_not_be_encoded_leaves_no_trace(place: Place) -> None:
     place.ask("a")
     place.connection.dataReceived(response(1, b"one"))
     assert place.outcomes == {"a": b"one"}
+
+
+def test_an_answer_that_is_coming_is_not_late(place: Place) -> None:
+    """A follower far away gets 4 MiB at a time: it would begin again and again."""
+    place.ask("first", timeout_seconds=3)
+    place.ask("second", timeout_seconds=3)
+    answer = response(1, b"x" * 50) + response(2, b"y" * 50)
+    for position in range(len(answer)):
+        place.clock.advance(1)
+        place.connection.dataReceived(answer[position : position + 1])
+    assert place.outcomes == {"first": b"x" * 50, "second": b"y" * 50}
+    place.ask("third", timeout_seconds=3)
+    place.clock.advance(3)
+    assert type(place.outcomes["third"]) is BrokerTimeoutError

@@ -347,3 +347,42 @@ def test_a_single_copy_has_no_mark_of_an_earlier_topic(tree: ReplicaTree) -> Non
     found = life.directory.get("a", 0)
     assert found is not None
     assert found.is_sole_copy
+
+
+def test_a_copy_that_is_named_again_before_a_thread_has_deleted_it_gets_another_log(
+    tree: ReplicaTree,
+) -> None:
+    """All threads are busy with other deletions."""
+    life = Life(tree, MemoryFiles())
+    life.make("a", 0)
+    life.make("b", 0)
+    former: Any = life.copies[0]
+    due: list[Any] = []
+
+    def later(function: Any, *args: Any) -> Any:
+        done: Deferred[Any] = Deferred()
+        due.append((done, function, args))
+        return done
+
+    def run_one() -> None:
+        done, function, args = due.pop(0)
+        life._in_thread(function, *args).chainDeferred(done)
+
+    tree.change("a", 0, lambda found: NOT_OURS)
+    life.logs._shared.in_thread = later
+    life.logs.dismissed(former)
+    run_one()  # it isn't named, for certain
+    former.is_gone = True
+    assert len(due) == 1, "its deletion waits for a thread"
+    tree.change("a", 0, lambda found: OURS)
+    copy: Any = FakeCopy("a", 0, TOPIC_ID)
+    copy.replica.state = OURS
+    life.logs.make(copy)
+    life.clock.advance(0)
+    for _ in range(20):
+        while due:
+            run_one()
+        life.clock.advance(1)
+    assert copy.log is not None
+    assert not copy.log.is_closed
+    assert life.directory.get("a", 0) is copy.log

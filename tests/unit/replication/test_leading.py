@@ -348,3 +348,14 @@ def test_something_may_be_due_as_time_goes_by(state: PartitionState) -> None:
     for each in (2, 3):
         has(leader, each, 20)
     assert not leader.rests(LIVES, 101)
+
+
+def test_as_many_are_enough_while_copies_are_added_as_were_before() -> None:
+    """A topic with one copy gets two more: what it takes meanwhile is what it has taken before."""
+    only = PartitionState((1, 2, 3), 1, 11, 7, frozenset({1}), adding=frozenset({2, 3}))
+    leader = leading(only)
+    assert leader.has_enough
+    assert leader.advance(20, LIVES, 101) == 20
+    moved = replace(only, isr=frozenset({1, 2, 3}), adding=frozenset())
+    assert leading(moved).has_enough
+    assert not leading(replace(moved, isr=frozenset({1}))).has_enough

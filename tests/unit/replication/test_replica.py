@@ -325,6 +325,8 @@ def test_a_doubted_copy_leads_where_no_other_one_comes(isr: set[int], waits: flo
 
 def test_the_last_copy_that_is_not_whole_waits_for_an_operator() -> None:
     played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
+    after = played.carry_out(played.only(Change))
+    assert (after.leader, after.isr, after.is_lacking) == (NOBODY, {1}, True)
     assert played.due() == []
     assert played.replica.role is Role.OFFLINE
 
@@ -332,12 +334,14 @@ def test_the_last_copy_that_is_not_whole_waits_for_an_operator() -> None:
 def test_an_operator_lets_a_copy_lead_that_is_not_whole_once() -> None:
     played = Played(replace(LED, isr=frozenset({1})), is_whole=False)
     played.learn(unclean(played.state, 1, 12))
-    assert played.due() == [], "in another life: it may have lost more"
+    lacks = played.carry_out(played.only(Change))
+    assert lacks.is_lacking, "in another life: it may have lost more"
     played.learn(unclean(played.state, 1, 11))
     after = played.carry_out(played.only(Change))
     assert after.epoch == after.unclean_epoch + 1
     assert played.only(BeginEpoch).epoch == after.epoch
     played.replica.lost(is_whole=False)
+    assert played.carry_out(played.only(Change)).is_lacking
     assert [each for each in played.due() if isinstance(each, Change)] == []
 
 

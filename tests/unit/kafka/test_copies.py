@@ -1,0 +1,113 @@
+"""All copies of a broker follow what coordination and settings say."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from replicated_bench import ReplicatedBench
+from twisted.internet.defer import succeed
+
+from hermes.cluster.topic_cluster import ClusterState
+from hermes.config import TopicConfig
+from hermes.kafka.replicas.copies import Copies
+from hermes.replication.state import PartitionState
+from hermes.storage.kafka_format import KAFKA
+
+LED = PartitionState((0, 1, 2), 0, 10, 5, frozenset({0}))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[ReplicatedBench]:
+    bench = ReplicatedBench(tmp_path, topics={"t": {"format": "kafka", "min_insync_replicas": 2}})
+    yield bench
+    bench.close()
+
+
+def copies_of(bench: ReplicatedBench) -> Copies:
+    lease: Any = SimpleNamespace(session_id=10, is_held=lambda: True)
+    return Copies(
+        bench.shared,
+        lambda: bench.tree.replicas,
+        lambda life: lease,
+        lambda: succeed(None),
+        lambda listeners: None,
+        lambda client: True,
+        bench.cluster.topics.throttle_of,
+    )
+
+
+def test_a_copy_that_was_moved_away_while_its_broker_was_down_is_deleted(
+    bench: ReplicatedBench,
+) -> None:
+    topic_id = bench.topic("t", PartitionState((1, 2), 1, 11, 5, frozenset({1, 2})))
+    log = bench.directory.create("t", 0, KAFKA, topic_id, is_sole_copy=False)
+    log.flush()
+    bench.directory.watermarks.keep({("t", 0): 0})
+    copies = copies_of(bench)
+    for _ in range(10):
+        copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+        bench.clock.advance(5)
+    copies.stop()
+    assert bench.directory.get("t", 0) is None
+
+
+def test_a_leader_goes_by_what_is_set_for_its_topic_from_then_on(bench: ReplicatedBench) -> None:
+    bench.topic("t", LED)
+    copies = copies_of(bench)
+    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+    bench.clock.advance(1)
+    (copy,) = copies._copies.values()
+    leading = copy.replica.leading
+    assert leading is not None
+    assert not leading.has_enough
+
+    config = bench.settings.config
+    bench.settings.config = replace(config, altered={"t": TopicConfig(min_insync_replicas=1)})
+    bench.settings.notify_topic("t")
+    bench.clock.advance(60)
+    has_enough = leading.has_enough
+    copies.stop()
+    assert has_enough
+
+
+def test_who_registers_again_asks_whether_its_directory_is_still_the_brokers(
+    bench: ReplicatedBench,
+) -> None:
+    """It slept for so long that it was replaced, by one with another disk, which is down now."""
+    bench.topic("t", PartitionState((0, 1, 2), 1, 11, 5, frozenset({0, 1})))
+    copies = copies_of(bench)
+    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+    bench.clock.advance(1)
+    (copy,) = copies._copies.values()
+    assert copy.replica.is_whole
+    assert bench.tree.replicas.directory(0) == bench.directory.own_id()
+
+    bench.tree.replicas.keep_directory(0, UUID(int=77))  # and then it got messages
+    copies._lease_of = lambda life: SimpleNamespace(session_id=20, is_held=lambda: True)  # type: ignore[assignment,return-value]
+    for _ in range(20):
+        copies.use(ClusterState(bench.tree.read(), {}, lives={0: 20}))  # the leader has died
+        bench.clock.advance(0.1)
+    state = bench.state("t")
+    copies.stop()
+    assert state is not None
+    assert state.leader != 0, "it leads without what its successor has acknowledged"
+
+
+def test_another_default_counts_for_topics_that_go_by_it(bench: ReplicatedBench) -> None:
+    bench.topic("u", LED)
+    copies = copies_of(bench)
+    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+    bench.clock.advance(1)
+    (copy,) = copies._copies.values()
+    leading = copy.replica.leading
+    assert leading is not None
+    assert not leading.has_enough
+    bench.settings.use(replace(bench.settings.config, default_min_insync_replicas=1))
+    bench.clock.advance(1)
+    has_enough = leading.has_enough
+    copies.stop()
+    assert has_enough
