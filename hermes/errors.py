@@ -599,6 +599,9 @@ class LastReplicaError(WrongStateError):
 
 # -- what to do about them ----------------------------------------------------------------------
 
+#: What asking a broker leads to that is down, on its way down or too slow: another may answer.
+SILENT = (BrokerUnavailableError, BrokerTimeoutError)
+
 
 def is_retriable(error: BaseException | None) -> bool:
     """Whether trying the same again may succeed: a broker restarts, say, or has moved."""
@@ -606,9 +609,7 @@ def is_retriable(error: BaseException | None) -> bool:
         return error.retriable
     if isinstance(error, BrokerNotTrustedError):
         return False
-    return isinstance(
-        error, BrokerUnavailableError | BrokerTimeoutError | CoordinationUnavailableError
-    )
+    return isinstance(error, (*SILENT, CoordinationUnavailableError))
 
 
 def is_refusal(error: BaseException | None) -> bool:

@@ -15,7 +15,6 @@ from hermes.cli.registered_cluster import (
     kafka_groups_of,
 )
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
-from hermes.client.kafka_brokers import UNANSWERED
 from hermes.client.kafka_groups import KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
 from hermes.client.topic_metadata import NOBODY
@@ -35,7 +34,7 @@ from hermes.coordination.kafka_group_state import (
 )
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.layout import BrokerPartition, GroupPaths
-from hermes.errors import ClientError, GroupActiveError, HermesError
+from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024
@@ -90,7 +89,7 @@ def list_(cluster: RegisteredCluster | None, kafka: KafkaGroups | None, as_json:
 def _reached(cluster: RegisteredCluster, faults: list[str]) -> KafkaGroups | None:
     try:
         return kafka_groups_of(cluster)
-    except UNANSWERED as error:
+    except SILENT as error:
         faults.append(str(error))
         return None
 
@@ -205,7 +204,7 @@ def _kafka_content(
     if kafka is not None:
         try:
             return kafka.members(group), kafka.offsets(group)
-        except UNANSWERED as error:
+        except SILENT as error:
             if cluster is None:
                 raise ClientError(f"the broker that has group {group!r}: {error}") from error
     assert cluster is not None
@@ -221,7 +220,7 @@ def _kafka_content(
 def _kafka_end(kafka: KafkaGroups, place: tuple[str, int], unknown: list[str]) -> int | None:
     try:
         return kafka.offset_at(place)
-    except UNANSWERED:  # `KafkaGroups.faults` has it, once
+    except SILENT:  # `KafkaGroups.faults` has it, once
         return None
     except LeaderlessError:  # likewise told together
         raise

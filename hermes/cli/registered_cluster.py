@@ -19,7 +19,7 @@ from hermes.cli.options import (
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
-from hermes.client.kafka_brokers import UNANSWERED, KafkaBrokers
+from hermes.client.kafka_brokers import KafkaBrokers
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.topic_metadata import NOBODY
 from hermes.coordination.cluster_view import (
@@ -31,7 +31,7 @@ from hermes.coordination.cluster_view import (
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
-from hermes.errors import ClientError, GroupActiveError, HermesError, NoCoordinationError
+from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError, NoCoordinationError
 from hermes.protocol import MetadataRequest
 
 
@@ -105,7 +105,7 @@ class RegisteredCluster:
         try:
             consumer = self.consumer(topic, partition)
             return consumer.get_offsets_before(topic, partition.partition, LATEST)[0]
-        except (*UNANSWERED, NotRegisteredError) as error:
+        except (*SILENT, NotRegisteredError) as error:
             self._silent[broker_id] = error
             raise
 

@@ -9,9 +9,8 @@ import click
 from hermes.cli.options import TOPIC, option_type
 from hermes.cli.registered_cluster import kafka_options
 from hermes.cli.terminal import status
-from hermes.client.kafka_brokers import UNANSWERED
 from hermes.client.kafka_replicas import KafkaReplicas, Partition, parse_place
-from hermes.errors import ClientError
+from hermes.errors import SILENT, ClientError
 
 _POLL_SECONDS: Final = 0.5
 
@@ -32,7 +31,7 @@ def wait_for(
         replicas.forgive()
         try:
             left = [each.place for each in read() if not each.is_settled]
-        except UNANSWERED as error:
+        except SILENT as error:
             if time.monotonic() >= deadline:
                 raise
             status(str(error))

@@ -13,8 +13,8 @@ from hermes.coordination.group_state import lag_between, list_groups, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.errors import (
+    SILENT,
     BrokerTimeoutError,
-    BrokerUnavailableError,
     ClientError,
     CoordinationError,
     CoordinationUnavailableError,
@@ -157,7 +157,7 @@ class TopSampler:
                 if answer is None or isinstance(answer.exception(), BrokerTimeoutError):
                     raise BrokerTimeoutError(f"nothing comes from {address}")
                 _add_broker(sample, answer.result())
-            except (BrokerUnavailableError, BrokerTimeoutError) as error:
+            except SILENT as error:
                 sample.faults.append(f"broker {broker_id} does not answer: {error}")
                 sample.unanswered.add(broker_id)
                 failure = error

@@ -7,7 +7,7 @@ which it answered, whatever it says of itself; the others are where it says they
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from hermes.client import conversations
 from hermes.client.conversations import BrokerVersions, Conversation
@@ -15,8 +15,7 @@ from hermes.client.simple_consumer import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
 from hermes.config.addresses import BrokerAddress
 from hermes.errors import (
-    BrokerTimeoutError,
-    BrokerUnavailableError,
+    SILENT,
     HermesError,
     NoCoordinationError,
     RoutingError,
@@ -24,9 +23,6 @@ from hermes.errors import (
 from hermes.protocol import ClusterBrokersRequest, MetadataRequest
 
 _log = logging.getLogger(__name__)
-
-#: What a broker that is down, or on its way down, leads to: another may answer.
-SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 
 def coordination_of(addresses: Iterable[BrokerAddress], **settings: Any) -> str:

@@ -22,9 +22,8 @@ from hermes.client.conversations import (
 )
 from hermes.client.metrics import ConsumerCounters
 from hermes.errors import (
+    SILENT,
     BrokerError,
-    BrokerTimeoutError,
-    BrokerUnavailableError,
     HermesError,
     InvalidMessageError,
     MessageLargerThanFetchError,
@@ -407,7 +406,7 @@ def _missing(request: FetchRequest, rules: FetchRules) -> Conversation[BrokerErr
         if MetadataRequest.TYPE not in (yield from rules.versions.learn()):
             return None
         (described,) = (yield from metadata((topic,))).topics
-    except (BrokerUnavailableError, BrokerTimeoutError):
+    except SILENT:
         return None  # the fetch was answered, and the next one will find out
     if described.error == ErrorCode.UNKNOWN_TOPIC:
         return error_for(described.error, f"topic {topic!r} on {rules.refused.address}")

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.errors import BrokerTimeoutError, BrokerUnavailableError, ClientError
+from hermes.errors import SILENT, ClientError
 from hermes.protocol.kafka_requests import KafkaRequest
 from hermes.security import ClientSecurity
-
-#: What a broker leaves unsaid that is down, or whose machine is.
-UNANSWERED: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 Address = tuple[str, int]
 
@@ -91,7 +88,7 @@ class KafkaBrokers:
             self._askers[place] = self._stack.enter_context(asker)
         try:
             return question(self._askers[place])
-        except UNANSWERED as error:
+        except SILENT as error:
             self._silent[place] = error
             raise
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hermes.client.kafka_brokers import UNANSWERED, Address, KafkaBrokers
+from hermes.client.kafka_brokers import Address, KafkaBrokers
 from hermes.client.places import PartitionPlace
 from hermes.coordination.kafka_group_state import assigned_partitions
-from hermes.errors import ClientError, GroupActiveError, HermesError
+from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError
 from hermes.security import ClientSecurity
 
 #: ListOffsets' words for where a partition ends and begins.
@@ -71,7 +71,7 @@ class KafkaGroups(KafkaBrokers):
         for broker in self.metadata(()).brokers:
             try:
                 found |= self._groups_of((broker.host, broker.port), broker.node_id)
-            except UNANSWERED:
+            except SILENT:
                 continue
         return sorted(found.items())
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeVar
 
-from hermes.client.kafka_brokers import UNANSWERED, Address, KafkaBrokers
-from hermes.errors import ClientError
+from hermes.client.kafka_brokers import Address, KafkaBrokers
+from hermes.errors import SILENT, ClientError
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.kafka_primitives import KafkaReader, encode_length, encode_text
 from hermes.protocol.kafka_requests import KafkaRequest
@@ -103,7 +103,7 @@ class KafkaTransactions(KafkaBrokers):
         for broker in self.metadata(()).brokers:
             try:
                 listed = self._listed(broker, states)
-            except UNANSWERED:
+            except SILENT:
                 continue
             found += [each for each in listed if not states or each.state in states]
         return sorted(found)
@@ -251,7 +251,7 @@ class KafkaTransactions(KafkaBrokers):
         for leader, places in by_leader.items():
             try:
                 yield from self._logged_by(leader, places, unknown)
-            except UNANSWERED:
+            except SILENT:
                 continue  # which `faults` tells
 
     def _logged_by(

@@ -16,7 +16,7 @@ from hermes.client.sync_producer import SyncProducer
 from hermes.coordination.cluster_view import NodeFaults, leaders_of, read_brokers
 from hermes.coordination.sessions import Session
 from hermes.errors import (
-    BrokerTimeoutError,
+    SILENT,
     BrokerUnavailableError,
     CoordinationError,
     NotLeaderError,
@@ -189,7 +189,7 @@ class BrokerListMetadata:
         for broker_id, broker in self._asked():
             try:
                 numbers, described = self._numbers(topic, broker)
-            except (BrokerUnavailableError, BrokerTimeoutError) as error:
+            except SILENT as error:
                 why_not = error
                 continue
             if numbers is None:
@@ -234,7 +234,7 @@ class BrokerListMetadata:
         if now >= self._found_until:
             try:
                 self._found = self._search()
-            except (BrokerUnavailableError, BrokerTimeoutError):
+            except SILENT:
                 if not self._found:
                     raise  # else each of those known is asked, and says so itself
             for broker_id, address in self._found.items():

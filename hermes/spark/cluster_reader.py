@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from hermes.client import EARLIEST, AppendTime, SimpleConsumer
 from hermes.client.topic_metadata import NOBODY, add_leaders
@@ -22,7 +22,7 @@ from hermes.coordination.group_state import store_offsets
 from hermes.coordination.layout import BrokerPartition, GroupPaths, check_node_name
 from hermes.coordination.sessions import Session
 from hermes.errors import (
-    BrokerTimeoutError,
+    SILENT,
     BrokerUnavailableError,
     CoordinationError,
     GroupActiveError,
@@ -42,8 +42,6 @@ T = TypeVar("T")
 
 
 _log = logging.getLogger(__name__)
-
-_SILENT: Final = (BrokerUnavailableError, BrokerTimeoutError)
 
 
 def _with_copies(
@@ -152,7 +150,7 @@ class ClusterReader:
         for broker_id, listed in by_broker.items():
             try:
                 found |= self._retried(partial(self._bounds, listed))
-            except _SILENT as error:
+            except SILENT as error:
                 if not (may_lack and self._address.zookeeper):
                     raise
                 _log.warning("broker %d is registered, but unavailable: %s", broker_id, error)
@@ -236,7 +234,7 @@ class ClusterReader:
         for number in self._brokers():
             try:
                 share = broker_metadata.shares(self._consumer(number), [topic])[topic]
-            except _SILENT as error:  # others know it as well
+            except SILENT as error:  # others know it as well
                 failure = error
             else:
                 add_leaders(known, share.leaders)
