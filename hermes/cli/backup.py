@@ -20,7 +20,6 @@ from hermes.cli.options import (
 )
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
-    format_bytes,
     format_time_ms,
     note,
     progress,
@@ -30,6 +29,7 @@ from hermes.cli.terminal import (
     write_table,
 )
 from hermes.client import SimpleConsumer
+from hermes.config.units import format_bytes
 from hermes.coordination.embedded.store import BESIDE, FILE_NAME
 from hermes.errors import BrokerError, ClientError
 from hermes.offline.backup import BackupManifest, BackupSource, Repository, take_backup, verify

@@ -9,7 +9,8 @@ import click
 
 from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
-from hermes.cli.terminal import format_bytes, progress, write_json, write_line
+from hermes.cli.terminal import progress, write_json, write_line
+from hermes.config.units import format_bytes
 from hermes.offline.inspection import Limits
 from hermes.offline.verification import DirectoryCheck, Finding, Totals, data_bytes
 

@@ -12,7 +12,8 @@ from hermes.cli.load_upkeep import chosen_upkeep, upkeep_options
 from hermes.cli.options import JSON_OPTION, TOPIC, zookeeper_option
 from hermes.cli.security_options import security_options, spark_options
 from hermes.cli.spark_session import require_spark, spark_session
-from hermes.cli.terminal import format_bytes, progress, write_json, write_line, write_table
+from hermes.cli.terminal import progress, write_json, write_line, write_table
+from hermes.config.units import format_bytes
 from hermes.errors import DataLossError, LoadError
 from hermes.security import ClientSecurity
 

@@ -7,7 +7,8 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from hermes.cli.exit_codes import EXIT_FAILURE
-from hermes.cli.terminal import format_bytes, note, write_json, write_line, write_table
+from hermes.cli.terminal import note, write_json, write_line, write_table
+from hermes.config.units import format_bytes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

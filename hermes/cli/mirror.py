@@ -22,7 +22,6 @@ from hermes.cli.options import JSON_OPTION, TOPIC
 from hermes.cli.registered_cluster import RegisteredCluster, cluster_options
 from hermes.cli.security_options import security_options
 from hermes.cli.terminal import (
-    format_bytes,
     format_time_ms,
     write_done,
     write_json,
@@ -31,6 +30,7 @@ from hermes.cli.terminal import (
 )
 from hermes.config import MirrorConfig, load_mirror_config
 from hermes.config.embedded_mirror import parse_line
+from hermes.config.units import format_bytes
 from hermes.coordination.mirrors import (
     MOST_BYTES,
     MirroredPartition,

@@ -10,7 +10,7 @@ from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION, YES_OPTION
 from hermes.cli.replica_moves import add_broker, drain, move, throttle
 from hermes.cli.replica_options import PLACES_ARGUMENT, TOPICS_ARGUMENT, asking, wait_for
-from hermes.cli.terminal import confirm, format_bytes, write_json, write_line, write_rows
+from hermes.cli.terminal import confirm, write_json, write_line, write_rows
 from hermes.client.kafka_replicas import (
     NOBODY,
     Broker,
@@ -21,6 +21,7 @@ from hermes.client.kafka_replicas import (
     progress_of,
 )
 from hermes.client.replica_verifying import first_difference
+from hermes.config.units import format_bytes
 from hermes.errors import ClientError, HermesError
 
 

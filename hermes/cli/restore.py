@@ -7,13 +7,13 @@ import click
 from hermes.cli.backup import REPOSITORY_ARGUMENT
 from hermes.cli.options import JSON_OPTION, QUIET_OPTION
 from hermes.cli.terminal import (
-    format_bytes,
     format_time_ms,
     note,
     progress,
     write_json,
     write_line,
 )
+from hermes.config.units import format_bytes
 from hermes.coordination.embedded import snapshots
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.offline.backup import Repository, restore

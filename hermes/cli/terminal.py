@@ -12,11 +12,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from hermes.config.units import moment_of
 from hermes.quoting import printable
 
 
@@ -118,20 +118,7 @@ def format_time_ms(time_ms: int) -> str:
 
     Times that no calendar reaches stay numbers.
     """
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
+    moment = moment_of(time_ms)
+    if moment is None:
         return str(time_ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
-
-
-def format_bytes(count: int) -> str:
-    """Format 0 or more bytes: `512 B`, `1.4 MiB`."""
-    if count < 1024:
-        return f"{count} B"
-    size = float(count)
-    units = iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
-    while size >= 1024:
-        size /= 1024
-        unit = next(units)
-    return f"{size:.1f} {unit}"

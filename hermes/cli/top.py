@@ -23,7 +23,6 @@ from hermes.cli.options import (
 )
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
-    format_bytes,
     format_time_ms,
     note,
     table_lines,
@@ -31,6 +30,7 @@ from hermes.cli.terminal import (
     write_line,
 )
 from hermes.cli.top_samples import LagSample, Sample, TopicSample, TopSampler, lag_rows, topic_rows
+from hermes.config.units import format_bytes
 from hermes.errors import HermesError
 from hermes.quoting import printable
 

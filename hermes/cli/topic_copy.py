@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from hermes.cli.batch_sender import BatchSender
 from hermes.cli.line_batches import LineBatch
 from hermes.cli.partition_reader import Chunk, PartitionReader
-from hermes.cli.terminal import format_bytes, note, write_json, write_line
+from hermes.cli.terminal import note, write_json, write_line
 from hermes.client.rate_pacing import Pace
+from hermes.config.units import format_bytes
 from hermes.protocol import Message
 
 _BATCH_MESSAGES: Final = 5000

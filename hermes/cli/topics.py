@@ -21,7 +21,6 @@ from hermes.cli.replica_moves import give_copies
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import (
     confirm,
-    format_bytes,
     note,
     write_done,
     write_json,
@@ -32,6 +31,7 @@ from hermes.client import SimpleConsumer
 from hermes.client.kafka_replicas import KafkaReplicas
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
 from hermes.config.topic import MOST_COPIES
+from hermes.config.units import format_bytes
 from hermes.errors import ClientError, TopicExistsError
 from hermes.protocol import ErrorCode, MetadataRequest, TopicMetadata, error_for
 

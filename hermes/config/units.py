@@ -1,9 +1,10 @@
-"""Sizes and durations as people write them: `1GiB`, `100 MB`, `7d`, `1h30m`, `500ms`.
+"""Sizes and durations as people write them, `1GiB`, `100 MB`, `7d`, `1h30m`, and as they read them.
 
 Everything inside Hermes counts in whole bytes and whole milliseconds.
 """
 
 import re
+from datetime import UTC, datetime
 from fractions import Fraction
 
 from hermes.quoting import quoted
@@ -19,6 +20,7 @@ _BYTES_PER_UNIT = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
+_READ_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SIZE_UNITS = {name.lower(): factor for name, factor in _BYTES_PER_UNIT.items()}
 
 # The largest first: a compound such as 1h30m is written, and shown, in this order.
@@ -132,6 +134,16 @@ def format_size(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def format_bytes(count: float) -> str:
+    """For reading only, rounded: `512 B`, `1.4 MiB`."""
+    size, unit = float(count), 0
+    # From 1023.95 on, one decimal would show 1024.0 instead of 1.0 of the next unit.
+    while abs(size) >= 1023.95 and unit < len(_READ_UNITS) - 1:
+        size /= 1024
+        unit += 1
+    return f"{size:.{min(unit, 1)}f} {_READ_UNITS[unit]}"
+
+
 def format_duration(duration_ms: int) -> str:
     """The exact form, for instance `7d`, `1h30m`, `500ms`, or `0`."""
     text = ""
@@ -140,3 +152,11 @@ def format_duration(duration_ms: int) -> str:
         if count:
             text += f"{count}{unit}"
     return text or "0"
+
+
+def moment_of(time_ms: int) -> datetime | None:
+    """The second of a time in ms since 1970, in UTC; None beyond what a calendar reaches."""
+    try:
+        return datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

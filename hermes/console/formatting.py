@@ -1,22 +1,16 @@
 """Formats numbers, times and sizes for people. Pure functions, used as filters by templates."""
 
 import math
-from datetime import UTC, datetime
 from typing import Final
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+from hermes.config.units import format_bytes, moment_of
+
 _NO_VALUE: Final = "–"  # noqa: RUF001 - a dash in a table, not a minus
 
 
 def bytes_text(count: float | None) -> str:
     """`512 B`, `1.4 MiB`; a dash for None."""
-    if count is None:
-        return _NO_VALUE
-    size, unit = float(count), 0
-    while abs(size) >= 1023.95 and unit < len(_UNITS) - 1:
-        size /= 1024
-        unit += 1
-    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+    return _NO_VALUE if count is None else format_bytes(count)
 
 
 def rate_text(bytes_per_second: float | None) -> str:
@@ -45,11 +39,8 @@ def time_text(time_ms: int | None) -> str:
     """UTC to the second, `2025-05-17 10:05:03`; a dash for None."""
     if time_ms is None or time_ms < 0:
         return _NO_VALUE
-    try:
-        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(time_ms)
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+    moment = moment_of(time_ms)
+    return str(time_ms) if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def ago(seconds: float | None) -> str:

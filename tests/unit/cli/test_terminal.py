@@ -4,7 +4,6 @@ import sys
 import pytest
 
 from hermes.cli.terminal import (
-    format_bytes,
     format_time_ms,
     harmless,
     note,
@@ -43,14 +42,6 @@ def test_without_a_terminal_there_is_neither_status_nor_progress(capsys):
     with progress(10, "working") as advance:
         advance(10)
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")],
-)
-def test_bytes_for_people(count, text):
-    assert format_bytes(count) == text
 
 
 EVIL = "\x1b]0;pwned\x07\u202etxt\u200b"

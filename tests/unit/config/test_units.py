@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config.units import format_duration, format_size, parse_duration, parse_size
+from hermes.config.units import (
+    format_bytes,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +145,23 @@ def test_a_shown_duration_reads_back(duration_ms: int) -> None:
 )
 def test_a_size_is_shown_as_people_write_it(size_bytes: int, shown: str) -> None:
     assert format_size(size_bytes) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        ((1 << 20) - 1, "1.0 MiB"),
+        (5 << 30, "5.0 GiB"),
+        (5000 << 60, "5000.0 EiB"),
+        (-1536, "-1.5 KiB"),
+    ],
+)
+def test_bytes_are_shown_in_the_unit_that_they_round_to(count: int, shown: str) -> None:
+    assert format_bytes(count) == shown
 
 
 @pytest.mark.parametrize(
