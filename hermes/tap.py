@@ -26,6 +26,7 @@ from hermes import logs
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import BrokerConfig, ListenerConfig
+from hermes.config.addresses import BrokerAddress
 from hermes.errors import ConfigError, HermesError
 from hermes.reactors import lighten
 
@@ -199,7 +200,7 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
 
     Where it would be open to others without a password, a page says why it isn't served.
     """
-    from hermes.console import ClusterClient, ListenAddress, Password, serve_console
+    from hermes.console import ClusterClient, Password, serve_console
     from hermes.security import PLAIN
     from hermes.web import ErrorPage
 
@@ -208,7 +209,7 @@ def _mount_console(reactor: Any, config: BrokerConfig, web: "WebServer", run: An
     path = config.console_password_file
     password = None if path is None else Password(path)
     cluster = ClusterClient(
-        ListenAddress(host, port),
+        BrokerAddress(host, port),
         security=security,
         elsewhere=lambda: PLAIN if connect_as is None else connect_as.security(),
         coordination=lambda: (run.coordination.own_connect_string or "", run.coordination.security),

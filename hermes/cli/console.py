@@ -18,7 +18,6 @@ from hermes.cli.terminal import note
 from hermes.console import (
     CHANGES_LOGGER,
     ClusterClient,
-    ListenAddress,
     Password,
     RegistryRecords,
     hash_password,
@@ -104,8 +103,7 @@ def command(
     password = None if password_file is None else Password(password_file)
     reactor = make_reactor()
     listener = Listener(reactor, "--listen", site.listen)
-    address = None if broker is None else ListenAddress(*broker)
-    cluster = ClusterClient(address, zookeeper or "", security=security)
+    cluster = ClusterClient(broker, zookeeper or "", security=security)
     server = site.server(reactor)
     failure: list[HermesError] = []
     try:

@@ -31,7 +31,7 @@ To add a page:
 """
 
 from hermes.console.change_log import CHANGES_LOGGER
-from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.pages import Console
 from hermes.console.registry_records import RegistryRecords
 from hermes.console.sessions import Access, Password, hash_password
@@ -43,7 +43,6 @@ __all__ = [
     "ClusterClient",
     "Console",
     "ConsoleResource",
-    "ListenAddress",
     "Password",
     "RegistryRecords",
     "hash_password",

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
 from hermes.client.kafka_replicas import KafkaReplicas
+from hermes.config.addresses import BrokerAddress
 from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
 from hermes.coordination.sessions import Session
 from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
@@ -34,16 +35,6 @@ _REGISTERED_SECONDS: Final = 5.0
 _THREADS: Final = 8
 
 
-class ListenAddress(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """`host:port` as the commands take it: an IPv6 address in brackets."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerState:
     """What one broker answered; `metadata` is None if there was an error.
@@ -52,7 +43,7 @@ class BrokerState:
     """
 
     broker_id: int
-    address: ListenAddress
+    address: BrokerAddress
     metadata: BrokerMetadata | None
     error: str = ""
     is_registered: bool = False
@@ -91,7 +82,7 @@ class ClusterClient:
 
     def __init__(
         self,
-        broker: ListenAddress | None,
+        broker: BrokerAddress | None,
         zookeeper: str = "",
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -111,10 +102,10 @@ class ClusterClient:
         self._kafka = kafka
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
-        self._consumers: dict[ListenAddress, SimpleConsumer] = {}
+        self._consumers: dict[BrokerAddress, SimpleConsumer] = {}
         self._failures: dict[object, _Failure] = {}
         self._session: Session | None = None
-        self._registered: tuple[float, dict[int, ListenAddress]] = (-_REGISTERED_SECONDS, {})
+        self._registered: tuple[float, dict[int, BrokerAddress]] = (-_REGISTERED_SECONDS, {})
         self._pool: ThreadPoolExecutor | None = None
         self._is_closed = False
         self.faults: tuple[str, ...] = ()
@@ -136,7 +127,7 @@ class ClusterClient:
             addresses = {self._broker: None, **addresses}
         ids = {address: broker_id for broker_id, address in registered.items()}
 
-        def ask(address: ListenAddress) -> BrokerState:
+        def ask(address: BrokerAddress) -> BrokerState:
             return self._ask(address, ids.get(address, -1), topics)
 
         states: dict[int, BrokerState] = {}
@@ -150,7 +141,7 @@ class ClusterClient:
         found = [*unknown, *(states[number] for number in sorted(states))]
         return [replace(each, is_registered=each.broker_id in registered) for each in found]
 
-    def consumer(self, address: ListenAddress) -> SimpleConsumer:
+    def consumer(self, address: BrokerAddress) -> SimpleConsumer:
         """The shared connection to a broker; short requests only."""
         with self._lock:
             self._check_open()
@@ -158,7 +149,7 @@ class ClusterClient:
                 self._consumers[address] = self.own_consumer(address)
             return self._consumers[address]
 
-    def own_consumer(self, address: ListenAddress) -> SimpleConsumer:
+    def own_consumer(self, address: BrokerAddress) -> SimpleConsumer:
         """A new connection for long requests, which the caller closes."""
         security = self._security if address == self._broker else self._elsewhere()
         return SimpleConsumer(
@@ -168,7 +159,7 @@ class ClusterClient:
             **security.settings(),
         )
 
-    def own_producer(self, address: ListenAddress) -> SyncProducer:
+    def own_producer(self, address: BrokerAddress) -> SyncProducer:
         """A new connection for messages, which the caller closes."""
         security = self._security if address == self._broker else self._elsewhere()
         return SyncProducer(
@@ -178,12 +169,12 @@ class ClusterClient:
             **security.settings(),
         )
 
-    def ask(self, address: ListenAddress, question: Callable[[SimpleConsumer], _T]) -> _T:
+    def ask(self, address: BrokerAddress, question: Callable[[SimpleConsumer], _T]) -> _T:
         """Ask a broker something, unless it failed a moment ago: that error is raised again."""
         return self._sparing(address, lambda: question(self.consumer(address)))
 
     def _ask(
-        self, address: ListenAddress, broker_id: int, topics: Sequence[str] | None
+        self, address: BrokerAddress, broker_id: int, topics: Sequence[str] | None
     ) -> BrokerState:
         try:
             metadata = self.ask(address, lambda consumer: _metadata(consumer, topics))
@@ -192,7 +183,7 @@ class ClusterClient:
         return BrokerState(metadata.broker_id, address, metadata)
 
     def _side_by_side(
-        self, ask: Callable[[ListenAddress], BrokerState], addresses: Sequence[ListenAddress]
+        self, ask: Callable[[BrokerAddress], BrokerState], addresses: Sequence[BrokerAddress]
     ) -> list[BrokerState]:
         if len(addresses) < 2:
             return [ask(address) for address in addresses]
@@ -203,7 +194,7 @@ class ClusterClient:
             pool = self._pool
         return list(pool.map(ask, addresses))
 
-    def _registered_brokers(self) -> dict[int, ListenAddress]:
+    def _registered_brokers(self) -> dict[int, BrokerAddress]:
         """The brokers that coordination lists; while it doesn't answer, what was known, or none."""
         read_at, known = self._registered
         if self._clock() - read_at < _REGISTERED_SECONDS:
@@ -218,7 +209,7 @@ class ClusterClient:
         except HermesError:
             return known  # whoever asks for the session says why
         self.faults = tuple(faults)
-        found = {number: ListenAddress(node.host, node.port) for number, node in nodes.items()}
+        found = {number: BrokerAddress(node.host, node.port) for number, node in nodes.items()}
         if self._broker is not None and self._broker_id in found:
             found[self._broker_id] = self._broker
         self._registered = self._clock(), found

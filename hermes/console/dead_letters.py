@@ -11,7 +11,8 @@ from hermes.client.grouping import encode_records
 from hermes.client.retrying import Letter
 from hermes.client.retrying.letter_headers import letter_record, read_letter
 from hermes.client.retrying.redrive import dead_topic, record_again, retry_topic
-from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.config.addresses import BrokerAddress
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.messages import FoundMessage, MessageQuery, ScanCounter, SearchProgress
 from hermes.console.partition_search import PartitionSearch
 from hermes.console.payload_display import ValueReader
@@ -77,7 +78,7 @@ class LetterSender:
         self._cluster = cluster
         self._topics = topics
         self._to_group = destination == TO_GROUP
-        self._producers: dict[ListenAddress, SyncProducer] = {}
+        self._producers: dict[BrokerAddress, SyncProducer] = {}
 
     def topic_of(self, letter: Letter) -> str:
         return retry_topic(letter) if self._to_group else letter.topic

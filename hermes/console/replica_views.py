@@ -21,8 +21,9 @@ from hermes.client.kafka_replicas import (
     progress_of,
     stored_partitions,
 )
+from hermes.config.addresses import BrokerAddress
 from hermes.console.cache import ReadCache
-from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.list_page import ListPage
 from hermes.console.rates import Rates
 from hermes.coordination.kafka_topics import KAFKA_CHANGES
@@ -329,7 +330,7 @@ class ReplicaReader:
         self._embedded = self._clock(), found
         return found
 
-    def _embeds(self, address: ListenAddress) -> bool:
+    def _embeds(self, address: BrokerAddress) -> bool:
         try:
             settings = self._cluster.ask(address, SimpleConsumer.describe_settings)
         except HermesError:  # it doesn't answer, or not this user

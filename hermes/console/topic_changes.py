@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from hermes.client import SimpleConsumer
+from hermes.config.addresses import BrokerAddress
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.config.setting import Setting
 from hermes.config.topic import DEFAULT_OF, MAX_BATCH_BYTES, TOPIC_ONLY, TOPIC_SETTINGS
 from hermes.console.cache import ReadCache
-from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
+from hermes.console.cluster_client import BrokerState, ClusterClient
 from hermes.console.topic_views import TopicView
 from hermes.coordination.cluster_view import read_listeners
 from hermes.errors import ClientError, HermesError
@@ -58,7 +59,7 @@ class TopicHost:
     """A broker that can have a new topic. `serves_kafka`: whether Kafka's clients can connect."""
 
     broker_id: int
-    address: ListenAddress
+    address: BrokerAddress
     serves_kafka: bool
 
 
@@ -155,7 +156,7 @@ class TopicChanger:
 
     def _on_each(
         self,
-        places: Mapping[int, ListenAddress],
+        places: Mapping[int, BrokerAddress],
         done: str,
         change: Callable[[SimpleConsumer], None],
     ) -> None:
@@ -194,7 +195,7 @@ def partition_count(topic: TopicView) -> int:
     return max((row.number + 1 for row in topic.partitions), default=0)
 
 
-def _places(topic: TopicView) -> dict[int, ListenAddress]:
+def _places(topic: TopicView) -> dict[int, BrokerAddress]:
     places = dict(topic.addresses)
     return dict(list(places.items())[:1]) if is_shared(topic) else places
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hermes.client.topic_metadata import NOBODY, add_leaders
+from hermes.config.addresses import BrokerAddress
 from hermes.console.cache import ReadCache
-from hermes.console.cluster_client import BrokerState, ClusterClient, ListenAddress
+from hermes.console.cluster_client import BrokerState, ClusterClient
 from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.list_page import ListPage, list_order
 from hermes.console.rates import FIRST_LOOK_SECONDS, Rates, Written
@@ -138,7 +139,7 @@ class TopicView:
 
     name: str
     partitions: tuple[PartitionRow, ...]
-    addresses: dict[int, ListenAddress]
+    addresses: dict[int, BrokerAddress]
     errors: tuple[str, ...] = ()
     counts_messages: bool = False
 
@@ -159,7 +160,7 @@ class TopicView:
     def partition(self, name: str) -> PartitionRow | None:
         return next((row for row in self.partitions if name in (row.name, row.label)), None)
 
-    def address_of(self, row: PartitionRow) -> ListenAddress:
+    def address_of(self, row: PartitionRow) -> BrokerAddress:
         """Where a partition is read and written; BrokerUnavailableError where that is nowhere."""
         address = self.addresses.get(row.holder)
         if address is None:
@@ -211,7 +212,7 @@ class TopicReader:
     def _read_rows(self, name: str) -> TopicView:
         states = self._cluster.read([name])
         rows: list[PartitionRow] = []
-        addresses: dict[int, ListenAddress] = {}
+        addresses: dict[int, BrokerAddress] = {}
         led = leaders_of(states).get(name, {})
         for state in states:
             found = self._rows(state, name, len(states), led)

@@ -6,7 +6,8 @@ import pytest
 
 from hermes.audit.events import Alive, Committed, CountsEvent, Event, Gap, encode_event
 from hermes.client import Producer, ProducerConfig
-from hermes.console import Access, ClusterClient, Console, ListenAddress
+from hermes.config.addresses import BrokerAddress
+from hermes.console import Access, ClusterClient, Console
 from hermes.console.page_request import PageRequest
 from hermes.testing import running_broker
 
@@ -28,7 +29,7 @@ def page():
                 producer.send("hermes-audit", list(payloads))
 
         console = Console(
-            ClusterClient(ListenAddress(broker.host, broker.port)), Access(None), lambda: False
+            ClusterClient(BrokerAddress(broker.host, broker.port)), Access(None), lambda: False
         )
 
         def shown():
@@ -110,7 +111,7 @@ def test_what_is_only_known_of_kafkas_format_is_told(page):
 def test_without_coordination_the_page_says_so():
     with running_broker() as broker:
         console = Console(
-            ClusterClient(ListenAddress(broker.host, broker.port)), Access(None), lambda: False
+            ClusterClient(BrokerAddress(broker.host, broker.port)), Access(None), lambda: False
         )
         ask = PageRequest(
             "GET", ("audit",), {}, cookies={"hermes_session": "s" * 43}, here="/audit"

@@ -12,8 +12,9 @@ from hermes.cli import program
 from hermes.client import SimpleConsumer, SyncProducer
 from hermes.client.groups import Consumer, ConsumerConfig
 from hermes.client.kafka_asking import KafkaAsker
+from hermes.config.addresses import BrokerAddress
 from hermes.console.cache import ReadCache
-from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.cluster_sampler import ClusterSampler
 from hermes.console.topic_views import TopicReader
 from hermes.coordination.group_state import store_offsets
@@ -51,7 +52,7 @@ def store(kafka: RunningKafka, offset: int) -> None:
 
 
 def test_rates_are_in_bytes_also_where_offsets_count_messages(kafka: RunningKafka) -> None:
-    cluster = ClusterClient(ListenAddress(kafka.host, kafka.port))
+    cluster = ClusterClient(BrokerAddress(kafka.host, kafka.port))
     now = [100.0]
     try:
         sampler = ClusterSampler(cluster, ReadCache(0.0), lambda: now[0])

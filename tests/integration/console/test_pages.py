@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 import pytest
 
 from hermes.client import SimpleConsumer
-from hermes.console import Access, ClusterClient, Console, ListenAddress, RegistryRecords
+from hermes.config.addresses import BrokerAddress
+from hermes.console import Access, ClusterClient, Console, RegistryRecords
 from hermes.console.page_request import PageRequest, PageResponse
 from hermes.coordination.group_state import read_group
 from hermes.coordination.layout import BrokerPartition
@@ -29,7 +30,7 @@ class Pages:
     def __init__(self, broker, records=None, **settings):
         self.may_act = False
         self.access = Access(None)
-        cluster = ClusterClient(ListenAddress(broker.host, broker.port), **settings)
+        cluster = ClusterClient(BrokerAddress(broker.host, broker.port), **settings)
         self.console = Console(cluster, self.access, lambda: self.may_act, records)
 
     def answer(self, *path, **query):

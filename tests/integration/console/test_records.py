@@ -15,7 +15,8 @@ from hermes.client import (
     ProducerData,
     SimpleConsumer,
 )
-from hermes.console import Access, ClusterClient, Console, ListenAddress, RegistryRecords
+from hermes.config.addresses import BrokerAddress
+from hermes.console import Access, ClusterClient, Console, RegistryRecords
 from hermes.console.page_request import PageRequest
 from hermes.plugins.encoders.avro_registry import RegistryAvroEncoder
 from hermes.schemas import RegistryClient
@@ -50,7 +51,7 @@ def test_records_are_read_and_searched() -> None:
                 producer.send(ProducerData("records", {"user": user}))
 
         def console() -> Console:
-            cluster = ClusterClient(ListenAddress("127.0.0.1", broker.port))
+            cluster = ClusterClient(BrokerAddress("127.0.0.1", broker.port))
             return Console(cluster, Access(None), lambda: False, RegistryRecords(registry.url))
 
         looking = console()
@@ -81,7 +82,7 @@ def test_a_record_is_produced_by_a_version_of_a_subject() -> None:
         }
         for schema in (SCHEMA, newer):
             client.register("users", json.dumps(schema))
-        cluster = ClusterClient(ListenAddress("127.0.0.1", broker.port))
+        cluster = ClusterClient(BrokerAddress("127.0.0.1", broker.port))
         access = Access(None)
         console = Console(cluster, access, lambda: True, RegistryRecords(registry.url))
         with SimpleConsumer("127.0.0.1", broker.port) as consumer:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from hermes.config.addresses import BrokerAddress
 from hermes.console.cache import ReadCache
-from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.forms import FieldError
 from hermes.console.message_sender import TEXT, MessageSender, TypedMessage
 from hermes.console.topic_views import PartitionRow, TopicView
@@ -14,14 +15,14 @@ from hermes.errors import BrokerNotReachedError
 
 
 @pytest.fixture
-def nobody() -> Iterator[ListenAddress]:
+def nobody() -> Iterator[BrokerAddress]:
     """An address at which nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        yield ListenAddress(*bound.getsockname())
+        yield BrokerAddress(*bound.getsockname())
 
 
-def test_a_key_needs_all_brokers_and_a_chosen_partition_one(nobody: ListenAddress) -> None:
+def test_a_key_needs_all_brokers_and_a_chosen_partition_one(nobody: BrokerAddress) -> None:
     rows = tuple(PartitionRow(0, number, 0, 0, 0) for number in range(2))
     errors = ("other:9092: no answer",)
     topic = TopicView("clicks", rows, {0: nobody}, errors, counts_messages=True)

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from hermes.console.cluster_client import ClusterClient, ListenAddress
+from hermes.config.addresses import BrokerAddress
+from hermes.console.cluster_client import ClusterClient
 from hermes.console.page_request import PageRequest
 from hermes.console.pages import Console
 from hermes.console.sessions import (
@@ -41,7 +42,7 @@ class Clock:
 def make(password=None, *, may_act=True, clock=None):
     access = Access(password, clock=clock or Clock())
     # Nothing listens at this port: pages that need a broker would say so.
-    return Console(ClusterClient(ListenAddress("127.0.0.1", 1)), access, lambda: may_act), access
+    return Console(ClusterClient(BrokerAddress("127.0.0.1", 1)), access, lambda: may_act), access
 
 
 def get(console, path=(), session=SESSION):
@@ -253,7 +254,7 @@ class UserConsole:
         self.users = FakeUsers()
         self.access = Access(password, self.users, rights, clock or Clock())
         self.console = Console(
-            ClusterClient(ListenAddress("127.0.0.1", 1)), self.access, lambda: True
+            ClusterClient(BrokerAddress("127.0.0.1", 1)), self.access, lambda: True
         )
 
     def ask(self, method, path, session=SESSION, principal=None, **form):

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from hermes.console.cluster_client import BrokerState, ListenAddress
+from hermes.config.addresses import BrokerAddress
+from hermes.console.cluster_client import BrokerState
 from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.forms import format_places, parse_places
 from hermes.console.group_sources import GroupPartition
@@ -58,7 +59,7 @@ def test_a_thousand_topics_come_page_by_page():
 
 
 def test_brokers_that_do_not_answer_are_counted(view):
-    address = ListenAddress("h", 9092)
+    address = BrokerAddress("h", 9092)
     silent = BrokerState(2, address, None, "no connection")
     answering = BrokerState(1, address, BrokerMetadata(1, "", 0, 0, 1, (), ()))
     assert topic_list(replace(view, brokers=(answering, silent))).silent_brokers == 1

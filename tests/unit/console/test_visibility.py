@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from hermes.config.addresses import BrokerAddress
 from hermes.console.charts import Chart
-from hermes.console.cluster_client import BrokerState, ListenAddress
+from hermes.console.cluster_client import BrokerState
 from hermes.console.cluster_sampler import ClusterView, TopicRow
 from hermes.console.group_views import GroupView, Lag, LagRow, MemberRow, TopicLag
 from hermes.console.page_request import NoSuchPageError, PagePermission, PageRequest
@@ -42,7 +43,7 @@ def metadata(*topics):
 @pytest.fixture
 def cluster():
     rows = {name: TopicRow(name, 1, 100, 5.0, 1) for name in ("clicks", "secret")}
-    broker = BrokerState(0, ListenAddress("h", 1), metadata("clicks", "secret"))
+    broker = BrokerState(0, BrokerAddress("h", 1), metadata("clicks", "secret"))
     return ClusterView(1.0, (broker,), rows, 10.0, (CHART,), ("a fault at /secret",), 2000)
 
 
