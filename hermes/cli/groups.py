@@ -17,7 +17,6 @@ from hermes.cli.registered_cluster import (
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
 from hermes.client.kafka_groups import KafkaGroups, KafkaMember, LeaderlessError
 from hermes.client.resets import reset_offset
-from hermes.client.topic_metadata import NOBODY
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,
@@ -35,6 +34,7 @@ from hermes.coordination.kafka_group_state import (
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.layout import BrokerPartition, GroupPaths
 from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError
+from hermes.protocol import NOBODY
 
 # Up to this much of a partition is read to count its messages.
 _COUNTED_BYTES: Final = 1024 * 1024

@@ -21,7 +21,6 @@ from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_brokers import KafkaBrokers
 from hermes.client.kafka_groups import KafkaGroups
-from hermes.client.topic_metadata import NOBODY
 from hermes.coordination.cluster_view import (
     leaders_of,
     read_brokers,
@@ -32,7 +31,7 @@ from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
 from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError, NoCoordinationError
-from hermes.protocol import MetadataRequest
+from hermes.protocol import NOBODY, MetadataRequest
 
 
 class NotRegisteredError(HermesError):

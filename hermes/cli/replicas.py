@@ -12,7 +12,6 @@ from hermes.cli.replica_moves import add_broker, drain, move, throttle
 from hermes.cli.replica_options import PLACES_ARGUMENT, TOPICS_ARGUMENT, asking, wait_for
 from hermes.cli.terminal import confirm, write_json, write_line, write_rows
 from hermes.client.kafka_replicas import (
-    NOBODY,
     Broker,
     KafkaReplicas,
     Partition,
@@ -23,6 +22,7 @@ from hermes.client.kafka_replicas import (
 from hermes.client.replica_verifying import first_difference
 from hermes.config.units import format_bytes
 from hermes.errors import ClientError, HermesError
+from hermes.protocol import NOBODY
 
 
 @click.group("replicas", short_help="List, move, elect and compare copies of partitions.")

@@ -11,14 +11,11 @@ from hermes.client.kafka_brokers import Address, KafkaBrokers
 from hermes.coordination.nodes import TreeSession
 from hermes.coordination.replicas import ReplicaTree
 from hermes.errors import ClientError, InvalidTopicError
-from hermes.protocol import check_topic_name
+from hermes.protocol import NOBODY, check_topic_name
 from hermes.protocol.record_batches import BatchHeader, next_in
 from hermes.security import ClientSecurity
 
 Place = tuple[str, int]
-
-#: Whoever leads a partition that nobody leads.
-NOBODY: Final = -1
 
 _DEBUGGING_CONSUMER: Final = -2
 _LATEST: Final = -1

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hermes.client.payloads import InPartition, Keys
-from hermes.client.topic_metadata import NOBODY, MetadataProvider, Target, TopicPartitions
+from hermes.client.topic_metadata import MetadataProvider, Target, TopicPartitions
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import (
     HermesError,
     RoutingError,
 )
 from hermes.protocol import (
+    NOBODY,
     core,
 )
 from hermes.quoting import quoted

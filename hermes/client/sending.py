@@ -17,7 +17,7 @@ from hermes.client.batching import Batch
 from hermes.client.grouping import Delivery, OutgoingSet, SetRules
 from hermes.client.routing import Router
 from hermes.client.sync_producer import SendResult, SyncProducer
-from hermes.client.topic_metadata import NOBODY, Brokers, Target
+from hermes.client.topic_metadata import Brokers, Target
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
@@ -29,7 +29,7 @@ from hermes.errors import (
     WrongPartitionError,
     is_retriable,
 )
-from hermes.protocol import Acks, ProduceRequest
+from hermes.protocol import NOBODY, Acks, ProduceRequest
 from hermes.rate_limit import RateLimit
 
 _log = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from hermes.errors import (
     RoutingError,
 )
 from hermes.protocol import (
+    NOBODY,
     ErrorCode,
     MetadataRequest,
     PartitionLeader,
@@ -35,9 +36,6 @@ _log = logging.getLogger(__name__)
 
 # How long an incomplete answer is used before the brokers are asked again.
 _INCOMPLETE_SECONDS: Final = 1.0
-
-#: The leader of a partition that has none.
-NOBODY: Final = -1
 
 
 class Target(NamedTuple):
@@ -110,7 +108,7 @@ class TopicPartitions(NamedTuple):
         targets: ordered; where counts are not known, partition -1 of each broker.
         is_counted: whether the targets are all the partitions, so that keys can choose.
         why_not: what to do about it when they are not.
-        leaders: who leads partitions that aren't led by the broker in their name; -1 for nobody.
+        leaders: who leads partitions that aren't led by the broker in their name, or `NOBODY`.
     """
 
     targets: tuple[Target, ...]

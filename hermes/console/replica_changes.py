@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import NamedTuple
 
-from hermes.client.kafka_replicas import NOBODY, KafkaReplicas, Partition, Place
+from hermes.client.kafka_replicas import KafkaReplicas, Partition, Place
 from hermes.client.replica_plans import onto, with_copies, without
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
 from hermes.errors import ClientError, HermesError, UnknownTopicError
+from hermes.protocol import NOBODY
 
 #: What can be asked for: as `hermes replicas` calls it, but for `copies`, which is a move, too.
 ELECT, UNCLEAN, MOVE, CANCEL, COPIES, DRAIN, ADD = KINDS = (

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from hermes.client import SimpleConsumer
 from hermes.client.kafka_replicas import (
-    NOBODY,
     KafkaReplicas,
     Partition,
     Place,
@@ -29,7 +28,7 @@ from hermes.console.rates import Rates
 from hermes.coordination.kafka_topics import KAFKA_CHANGES
 from hermes.coordination.layout import BROKER_IDS
 from hermes.errors import HermesError
-from hermes.protocol import DescribeSettingsRequest
+from hermes.protocol import NOBODY, DescribeSettingsRequest
 
 #: What a list of partitions can be limited to.
 SHOWN: Final = ("all", "problems", "offline", "under-replicated", "moving")

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from hermes.client.topic_metadata import NOBODY
 from hermes.console.group_views import TopicLag
 from hermes.console.page_request import PagePermission, PageRequest, PageResponse, PageRoute
 from hermes.console.replica_views import ReplicaRow
@@ -10,6 +9,7 @@ from hermes.console.sources import Sources
 from hermes.console.topic_views import TopicView, topic_list
 from hermes.console.visibility import visible_cluster, visible_lags
 from hermes.errors import HermesError
+from hermes.protocol import NOBODY
 from hermes.quoting import shell_line
 
 

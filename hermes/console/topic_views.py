@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hermes.client.topic_metadata import NOBODY, add_leaders
+from hermes.client.topic_metadata import add_leaders
 from hermes.config.addresses import BrokerAddress
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import BrokerState, ClusterClient
@@ -17,6 +17,7 @@ from hermes.console.rates import FIRST_LOOK_SECONDS, Rates, Written
 from hermes.console.rolling_refresh import RollingRefresh
 from hermes.errors import BrokerUnavailableError, HermesError
 from hermes.protocol import (
+    NOBODY,
     DescribePartitionsRequest,
     ErrorCode,
     PartitionLeader,

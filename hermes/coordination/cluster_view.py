@@ -35,6 +35,7 @@ from hermes.coordination.listeners import (
 from hermes.coordination.replicas import replicas_path
 from hermes.coordination.sessions import Session
 from hermes.errors import InvalidNodeError
+from hermes.protocol import NOBODY
 from hermes.replication.state import parse_replicas
 from hermes.security import INTERNAL, ClientSecurity
 
@@ -233,7 +234,8 @@ def _read_topic(
         living = session.children(BROKER_IDS, watch=watch)
         leaders = _read_leaders(session, topic, found.id, on_fault, watch=watch)
         copies = {
-            number: leader if str(leader) in living else -1 for number, leader in leaders.items()
+            number: leader if str(leader) in living else NOBODY
+            for number, leader in leaders.items()
         }
         for home in found.brokers:
             numbers = found.of(home)

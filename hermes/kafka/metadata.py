@@ -20,7 +20,7 @@ from hermes.kafka.dispatching import (
     operation_bits,
 )
 from hermes.kafka.epochs import told_epoch
-from hermes.protocol import check_kafka_topic_name, check_topic_name
+from hermes.protocol import NOBODY, check_kafka_topic_name, check_topic_name
 from hermes.protocol.kafka_errors import Code, code_of
 from hermes.security import Operation
 from hermes.server.fairness import cooperatively
@@ -29,9 +29,6 @@ from hermes.transactions.state import STATE_TOPIC
 
 #: The first version in which a topic may be asked for by its UUID alone.
 _UNNAMED_VERSION: Final = 12
-
-#: Instead of a leader: its broker doesn't live.
-_NOBODY: Final = -1
 
 #: Kafka's numbers of what a client may do to a topic, by ours.
 _OPERATIONS: Final = (
@@ -204,7 +201,7 @@ def described(call: Call, topic: ClusterTopic, numbers: range) -> list[dict[str,
             {
                 "error_code": Code.NONE if is_led else Code.LEADER_NOT_AVAILABLE,
                 "partition_index": number,
-                "leader_id": leader if is_led else _NOBODY,
+                "leader_id": leader if is_led else NOBODY,
                 "leader_epoch": epoch,
                 "replica_nodes": replicas,
                 "isr_nodes": in_sync if are_live else _those(in_sync, live),

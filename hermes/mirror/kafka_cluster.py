@@ -8,6 +8,7 @@ from uuid import UUID
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import BrokerError, BrokerUnavailableError, ClientError, HermesError
+from hermes.protocol import NOBODY
 from hermes.security import ClientSecurity
 
 #: As a kind of resource.
@@ -32,7 +33,7 @@ def kafka_partition(number: int) -> KafkaPartition:
 
 
 class KafkaTopic(NamedTuple):
-    """`leaders`: by the partition's number who leads it; -1 where nobody does."""
+    """`leaders`: by the partition's number who leads it, or `NOBODY`."""
 
     topic_id: UUID | None
     leaders: Mapping[int, int]
@@ -90,7 +91,7 @@ class KafkaCluster:
             each.name: KafkaTopic(
                 each.topic_id,
                 {
-                    p.partition_index: -1 if p.leader_id not in brokers else p.leader_id
+                    p.partition_index: p.leader_id if p.leader_id in brokers else NOBODY
                     for p in each.partitions
                 },
             )

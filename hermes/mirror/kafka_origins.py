@@ -18,6 +18,7 @@ from hermes.coordination.cluster_view import OnFault, read_listeners, suitable_l
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, InvalidMessageError
 from hermes.mirror.kafka_cluster import KafkaCluster, RefusedError, check
+from hermes.protocol import NOBODY
 from hermes.protocol.record_set import RecordSet
 from hermes.protocol.records import Record, encode_batch
 from hermes.security import ClientSecurity
@@ -80,8 +81,8 @@ class KafkaOrigins:
         found = self._cluster.look([TOPIC]).topics.get(TOPIC)
         if found is None:
             return None
-        leader = found.leaders.get(0, -1)
-        if leader < 0:
+        leader = found.leaders.get(0, NOBODY)
+        if leader == NOBODY:
             raise BrokerUnavailableError(f"topic {TOPIC} has no leader now")
         return leader
 

@@ -19,6 +19,7 @@ from hermes.mirror.kafka_cluster import (
     kafka_partition,
 )
 from hermes.mirror.whole_source import Reading, WholeSource
+from hermes.protocol import NOBODY
 
 _LOOK_SECONDS: Final = 5.0
 _COMMIT_SECONDS: Final = 1.0
@@ -115,8 +116,8 @@ class KafkaReader(WholeSource[_Place]):
     def _leader(self, place: _Place) -> int:
         topic, number = place
         found = self._look.topics.get(topic)
-        leader = -1 if found is None else found.leaders.get(number, -1)
-        if leader < 0:
+        leader = NOBODY if found is None else found.leaders.get(number, NOBODY)
+        if leader == NOBODY:
             raise BrokerUnavailableError(f"{topic} {number} has no leader now")
         return leader
 

@@ -21,7 +21,7 @@ from hermes.mirror.kafka_origins import KafkaOrigins
 from hermes.mirror.loop_guard import Origins
 from hermes.mirror.senders import TargetSender
 from hermes.mirror.source_claim import TargetAppend
-from hermes.protocol import MirroredSet
+from hermes.protocol import NOBODY, MirroredSet
 
 _CREATE_MS: Final = 10_000
 
@@ -60,7 +60,7 @@ class KafkaTarget:
             self._create(topic, wanted)
             look = self._cluster.look([topic])
         found = look.topics.get(topic)
-        if found is None or -1 in found.leaders.values():
+        if found is None or NOBODY in found.leaders.values():
             raise BrokerUnavailableError(f"topic {topic!r} of the target has no leaders now")
         self._topics[topic] = found
         for broker_id, address in look.brokers.items():

@@ -137,6 +137,7 @@ from hermes.protocol.requests import (
     ProduceRequest,
 )
 from hermes.protocol.responses import (
+    NOBODY,
     AppendRun,
     AppendTimesResponse,
     BrokerMetadata,
@@ -198,6 +199,7 @@ __all__ = [
     "MAX_RECORD_PRODUCES",
     "MAX_SOURCE_BYTES",
     "MIN_CHARGE_BYTES",
+    "NOBODY",
     "RANDOM_PARTITION",
     "REQUEST_VERSIONS",
     "AcknowledgedProduceRequest",

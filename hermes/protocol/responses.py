@@ -10,11 +10,14 @@ entries are part of the result. docs/wire-protocol.md has the byte tables.
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hermes.errors import RemoteProtocolError
 from hermes.protocol.error_codes import ErrorCode, error_for
 from hermes.protocol.wire import Buffer, ByteReader, encode_string, frame, pack
+
+#: The leader of a partition that nobody leads.
+NOBODY: Final = -1
 
 _UNKNOWN_TIME = -1
 
@@ -111,7 +114,7 @@ class PartitionMetadata:
 
 
 class PartitionLeader(NamedTuple):
-    """Of a partition that has, or had, several copies: who leads it; -1 for nobody.
+    """Of a partition that has, or had, several copies: who leads it, or `NOBODY`.
 
     `home`: the broker in its name, which never changes.
     """

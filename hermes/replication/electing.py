@@ -6,7 +6,8 @@ that fails when another was quicker. So no rule here needs to be certain that a 
 
 from collections.abc import Mapping
 
-from hermes.replication.state import NOBODY, PartitionState
+from hermes.protocol import NOBODY
+from hermes.replication.state import PartitionState
 
 #: Between one in-sync replica's turn and the next one's, so that as a rule only one tries.
 TURN_SECONDS = 0.15

@@ -7,8 +7,9 @@ once that is committed, so that its producers hear of it; or when that was waite
 
 from collections.abc import Mapping
 
+from hermes.protocol import NOBODY
 from hermes.replication.leading import Leading
-from hermes.replication.state import NOBODY, PartitionState, moved
+from hermes.replication.state import PartitionState, moved
 
 #: For how long a successor is waited for, while nothing new is taken.
 HAND_OVER_SECONDS = 1.0

@@ -17,13 +17,13 @@ from math import inf
 from typing import Final, NamedTuple
 
 from hermes.errors import LastReplicaError, WrongStateError
+from hermes.protocol import NOBODY
 from hermes.replication.electing import Electing, Refusals
 from hermes.replication.following import Append, Cut, Following, Rest, Restart
 from hermes.replication.leading import LeaderSettings, Leading
 from hermes.replication.messages import Answer, LogEnds, LogEpochs, ReplicaFetch
 from hermes.replication.moving import HandOver, PreferredLeader, finished_move, successor
 from hermes.replication.state import (
-    NOBODY,
     PartitionState,
     forfeited,
     handed_over,

@@ -26,10 +26,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from hermes.errors import InvalidNodeError, LastReplicaError, WrongStateError
+from hermes.protocol import NOBODY
 from hermes.quoting import quoted
-
-#: Who leads a partition that nobody leads.
-NOBODY: Final = -1
 
 #: Nobody's session.
 NO_LIFE: Final = 0

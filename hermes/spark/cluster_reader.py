@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from hermes.client import EARLIEST, AppendTime, SimpleConsumer
-from hermes.client.topic_metadata import NOBODY, add_leaders
+from hermes.client.topic_metadata import add_leaders
 from hermes.coordination.cluster_view import (
     NodeFaults,
     leaders_of,
@@ -32,7 +32,7 @@ from hermes.errors import (
     RoutingError,
     is_retriable,
 )
-from hermes.protocol import AppendTimesRequest, BoundaryRequest, PartitionLeader
+from hermes.protocol import NOBODY, AppendTimesRequest, BoundaryRequest, PartitionLeader
 from hermes.spark import broker_metadata
 from hermes.spark.broker_metadata import Bounds
 from hermes.spark.offsets import Offsets, TopicPartition

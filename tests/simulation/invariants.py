@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from world import BrokenError, World
 
 from hermes.coordination.replicas import replicas_path
+from hermes.protocol import NOBODY
 from hermes.protocol.record_batches import BatchHeader, next_in
 from hermes.replication.following import Cut
-from hermes.replication.state import NOBODY, PartitionState, parse_replicas
+from hermes.replication.state import PartitionState, parse_replicas
 
 if TYPE_CHECKING:
     from replicas import ReplicaBroker

@@ -20,6 +20,7 @@ from unittest.mock import patch
 from schedule import MUTATIONS, Mutation
 
 from hermes.coordination.replicas import ReplicaTree
+from hermes.protocol import NOBODY
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header
 from hermes.replication import following, moving, replica, state
 from hermes.replication.electing import Electing
@@ -302,5 +303,5 @@ _mutation(
     "never_back",
     20,
     "Leadership goes back to who is preferred",
-    (PreferredLeader, "due", lambda self, leading, lives, now: state.NOBODY),
+    (PreferredLeader, "due", lambda self, leading, lives, now: NOBODY),
 )

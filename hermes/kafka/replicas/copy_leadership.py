@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred
 from hermes.coordination.replicas import as_life
 from hermes.errors import HermesError, NotLeaderError, TooFewReplicasError
 from hermes.kafka.replicas.surroundings import OwnCopy, Surroundings
+from hermes.protocol import NOBODY
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.record_batches import HEADER_BYTES
 from hermes.replication.awaiting import Awaiting
 from hermes.replication.leading import Leading
 from hermes.replication.messages import Answer, Refused, ReplicaFetch, StartsLater
-from hermes.replication.state import NOBODY
 from hermes.storage import Log, LogSlice, ToldSources
 
 #: How many spans of mirrors' sources one answer tells: a follower gets to where they end.

@@ -29,7 +29,7 @@ from hermes.errors import CoordinationUnavailableError, HermesError, StorageErro
 from hermes.kafka.replicas.surroundings import OwnCopy
 from hermes.kafka.replicas.timers import Timers
 from hermes.limited_log import LimitedLog
-from hermes.replication.state import NOBODY
+from hermes.protocol import NOBODY
 from hermes.storage import Log
 from hermes.storage.watermarks import LACKING
 

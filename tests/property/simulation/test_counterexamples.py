@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from itertools import count
 
+from hermes.protocol import NOBODY
 from hermes.replication.electing import Refusals
 from hermes.replication.following import Append, Cut
 from hermes.replication.leading import LeaderSettings
 from hermes.replication.messages import Answer, Diverging, LogEnds, Records, Refused, ReplicaFetch
 from hermes.replication.replica import BeginEpoch, Change, Fetch, LogFacts, Replica
-from hermes.replication.state import NOBODY, PartitionState
+from hermes.replication.state import PartitionState
 
 
 @dataclass

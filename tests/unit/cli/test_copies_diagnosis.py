@@ -11,7 +11,8 @@ from hermes.coordination.kafka_topics import TopicNode, format_topic, topic_node
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.replicas import ReplicaTree
-from hermes.replication.state import NOBODY, PartitionState, TopicReplicas
+from hermes.protocol import NOBODY
+from hermes.replication.state import PartitionState, TopicReplicas
 
 ID = UUID(int=1)
 

@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from hermes.client.kafka_replicas import NOBODY, Partition
+from hermes.client.kafka_replicas import Partition
 from hermes.client.replica_plans import load_of, onto, with_copies, without
 from hermes.errors import ClientError
+from hermes.protocol import NOBODY
 
 ONE_RACK = {1: "", 2: "", 3: ""}
 RACKS = {1: "a", 2: "a", 3: "b", 4: "b"}

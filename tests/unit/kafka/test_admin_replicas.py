@@ -14,12 +14,13 @@ from kafka_raw import parts
 from replicated_bench import ReplicatedBench
 
 from hermes.coordination.throttles import KAFKA_THROTTLE
+from hermes.protocol import NOBODY
 from hermes.protocol.kafka_errors import Code
 from hermes.replication.electing import Refusals
 from hermes.replication.leading import LeaderSettings
 from hermes.replication.messages import LogEnds
 from hermes.replication.replica import Change, LogFacts, Replica
-from hermes.replication.state import NO_LIFE, NOBODY, PartitionState, first_state, unclean
+from hermes.replication.state import NO_LIFE, PartitionState, first_state, unclean
 
 LIVES = {0: 10, 1: 11, 2: 12}
 

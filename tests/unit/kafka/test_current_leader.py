@@ -12,8 +12,9 @@ from hermes.coordination.listeners import ListenerNode
 from hermes.kafka.current_leader import CurrentLeader, current_leader, endpoints
 from hermes.kafka.fetching.fetch_messages import Fetched, response_parts
 from hermes.kafka.producing.produce_messages import Entry, encode_produced
+from hermes.protocol import NOBODY
 from hermes.protocol.kafka_errors import Code
-from hermes.replication.state import NOBODY, first_state
+from hermes.replication.state import first_state
 
 LISTENER = ListenerNode("0", "", 0, False, "none")
 TOPIC = UUID(int=3)

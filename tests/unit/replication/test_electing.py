@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from hermes.protocol import NOBODY
 from hermes.replication.electing import Electing, Refusals
-from hermes.replication.state import NOBODY, PartitionState
+from hermes.replication.state import PartitionState
 
 STATE = PartitionState((1, 2, 3), 1, 11, 7, frozenset({1, 2, 3}))
 LIVES = {1: 11, 2: 22, 3: 33}

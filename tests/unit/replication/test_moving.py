@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hermes.protocol import NOBODY
 from hermes.replication.leading import LeaderSettings, Leading
 from hermes.replication.messages import ReplicaFetch
 from hermes.replication.moving import (
@@ -11,7 +12,7 @@ from hermes.replication.moving import (
     finished_move,
     successor,
 )
-from hermes.replication.state import NOBODY, PartitionState, moving
+from hermes.replication.state import PartitionState, moving
 
 STATE = PartitionState((1, 2, 3), 1, 11, 7, frozenset({1, 2, 3}))
 LIVES = {1: 11, 2: 22, 3: 33, 4: 44}

@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from hermes.errors import WrongStateError
+from hermes.protocol import NOBODY
 from hermes.replication.electing import Refusals
 from hermes.replication.following import Cut
 from hermes.replication.leading import LeaderSettings
@@ -24,7 +25,6 @@ from hermes.replication.replica import (
     Role,
 )
 from hermes.replication.state import (
-    NOBODY,
     PartitionState,
     forfeited,
     handed_over,

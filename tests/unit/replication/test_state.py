@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.errors import InvalidNodeError, LastReplicaError, WrongStateError
+from hermes.protocol import NOBODY
 from hermes.replication.state import (
-    NOBODY,
     PartitionState,
     TopicReplicas,
     cancelled,
