@@ -23,7 +23,7 @@ from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import Whitelist
 from hermes.errors import BrokerUnavailableError, HermesError, UnknownTopicError
 from hermes.mirror.figures import PartitionFigures, Problems
-from hermes.mirror.kafka_cluster import KafkaCluster, RefusedError, check, kafka_partition
+from hermes.mirror.kafka_cluster import KafkaCluster, Place, check, kafka_partition
 from hermes.mirror.mirror_source import MirrorSource
 from hermes.mirror.planning_queries import Target
 
@@ -33,7 +33,6 @@ _OWN_GROUPS: Final = "hermes-"
 #: What a coordinator says of a commit for a group that has members.
 _HAS_MEMBERS: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH")
 
-_Place = tuple[str, int]
 _Named = tuple[str, BrokerPartition]
 
 
@@ -104,7 +103,7 @@ class GroupCarrier:
             if target is None:
                 raise BrokerUnavailableError("no broker of the target serves Kafka's clients")
             for group in filter(self._is_carried, _groups_of(source.kafka)):
-                offsets = _offsets_of(source.kafka, group)
+                offsets = source.kafka.committed(group)
                 read: dict[_Named, int] = {
                     (topic, kafka_partition(number)): at for (topic, number), at in offsets.items()
                 }
@@ -193,45 +192,11 @@ def _groups_of(cluster: KafkaCluster) -> set[str]:
     return found
 
 
-def _offsets_of(cluster: KafkaCluster, group: str) -> dict[_Place, int]:
-    asked = [{"group_id": group, "topics": None}]
-    answer = cluster.ask_coordinator(group, "OffsetFetch", 8, groups=asked)
-    (found,) = answer.groups
-    check(found.error_code, f"group {group!r}")
-    return {
-        (topic.name, each.partition_index): each.committed_offset
-        for topic in found.topics
-        for each in topic.partitions
-        if each.committed_offset >= 0
-    }
-
-
-def _store(target: KafkaCluster, group: str, wanted: Mapping[_Place, int]) -> None:
+def _store(target: KafkaCluster, group: str, wanted: Mapping[Place, int]) -> None:
     if not wanted:
         return
-    there = _offsets_of(target, group)
-    topics: dict[str, list[dict[str, Any]]] = {}
-    for (topic, number), offset in wanted.items():
-        if offset > there.get((topic, number), -1):
-            partition = {"partition_index": number, "committed_offset": offset}
-            topics.setdefault(topic, []).append(
-                {**partition, "committed_leader_epoch": -1, "committed_metadata": ""}
-            )
-    if not topics:
-        return
-    answer = target.ask_coordinator(
-        group,
-        "OffsetCommit",
-        8,
-        group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        topics=[{"name": name, "partitions": each} for name, each in topics.items()],
-    )
-    for stored in answer.topics:
-        for each in stored.partitions:
-            try:
-                check(each.error_code, f"group {group!r} of the target")
-            except RefusedError as error:
-                if error.name not in _HAS_MEMBERS:
-                    raise
+    there = target.committed(group)
+    further = {place: at for place, at in wanted.items() if at > there.get(place, -1)}
+    for code in target.commit(group, further).values():
+        if code.name.upper() not in _HAS_MEMBERS:
+            check(code, f"group {group!r} of the target")

@@ -1,8 +1,9 @@
 """A cluster that a mirror reaches by Kafka's protocol: where it is, and what is asked of it."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from hermes.client.kafka_asking import KafkaAsker
@@ -16,7 +17,14 @@ TOPIC_RESOURCE: Final = 2
 
 _TIMEOUT_SECONDS: Final = 10.0
 
+#: Only what was committed, of transactions.
+READ_COMMITTED: Final = 1
+
+#: A topic, and Kafka's number of one of its partitions.
+Place = tuple[str, int]
+
 _Address = tuple[str, int]
+_T = TypeVar("_T")
 
 
 class KafkaPartition(BrokerPartition):
@@ -122,15 +130,68 @@ class KafkaCluster:
         check(found.error_code, f"group {group!r}", found.error_message)
         return self._asker((found.host, found.port)).ask(name, version, **values)
 
-    def offset_at(self, topic: str, number: int, leader: int, time_ms: int) -> int:
-        """An offset by a time, or by ListOffsets' words for where a partition begins or ends."""
-        partition = {"partition_index": number, "current_leader_epoch": -1, "timestamp": time_ms}
-        topics = [{"name": topic, "partitions": [partition]}]
-        given = {"replica_id": -1, "isolation_level": 1, "topics": topics}
-        answer = self.ask(leader, "ListOffsets", 7, **given)
-        (found,) = answer.topics[0].partitions
-        check(found.error_code, f"{topic} {number}")
-        return int(found.offset)
+    def committed(
+        self, group: str, places: Iterable[Place] | None = None, *, stable: bool = False
+    ) -> dict[Place, int]:
+        """Where a group is in some partitions, or in all; those without an offset are left out.
+
+        `stable`: refuse while transactions may still move it.
+        """
+        topics = None
+        if places is not None:
+            topics = [
+                {"name": name, "partition_indexes": numbers}
+                for name, numbers in _by_topic(places).items()
+            ]
+            if not topics:
+                return {}
+        groups = [{"group_id": group, "topics": topics}]
+        answer = self.ask_coordinator(group, "OffsetFetch", 8, groups=groups, require_stable=stable)
+        (found,) = answer.groups
+        check(found.error_code, f"group {group!r}")
+        offsets: dict[Place, int] = {}
+        for topic in found.topics:
+            for each in topic.partitions:
+                check(each.error_code, f"group {group!r}, {topic.name}")
+                if each.committed_offset >= 0:
+                    offsets[topic.name, each.partition_index] = each.committed_offset
+        return offsets
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> dict[Place, Any]:
+        """Commit for a group without members; Kafka's error for each partition that is refused."""
+        if not offsets:
+            return {}
+        topics = _by_topic(
+            (
+                topic,
+                {
+                    "partition_index": number,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                },
+            )
+            for (topic, number), offset in offsets.items()
+        )
+        answer = self.ask_coordinator(
+            group,
+            "OffsetCommit",
+            8,
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[{"name": name, "partitions": some} for name, some in topics.items()],
+        )
+        return {
+            (topic.name, each.partition_index): each.error_code
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code
+        }
+
+    def offset_at(self, place: Place, leader: int, time_ms: int) -> int:
+        """As `find_offset`, at the broker that leads the partition."""
+        return find_offset(partial(self.ask, leader), place, time_ms)
 
     def topic_settings(self, topic: str) -> Any:
         asked = {"resource_type": TOPIC_RESOURCE, "resource_name": topic}
@@ -146,3 +207,24 @@ class KafkaCluster:
                 made = KafkaAsker(*address, _TIMEOUT_SECONDS, self.security)
                 self._askers[address] = made
             return self._askers[address]
+
+
+def find_offset(ask: Callable[..., Any], place: Place, time_ms: int) -> int:
+    """An offset by a time, or by ListOffsets' words for where a partition begins or ends.
+
+    `ask`: as `KafkaAsker.ask`, the broker that leads the partition.
+    """
+    topic, number = place
+    partition = {"partition_index": number, "current_leader_epoch": -1, "timestamp": time_ms}
+    topics = [{"name": topic, "partitions": [partition]}]
+    answer = ask("ListOffsets", 7, replica_id=-1, isolation_level=READ_COMMITTED, topics=topics)
+    (found,) = answer.topics[0].partitions
+    check(found.error_code, f"{topic} {number}")
+    return int(found.offset)
+
+
+def _by_topic(entries: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:
+    found: dict[str, list[_T]] = {}
+    for topic, each in entries:
+        found.setdefault(topic, []).append(each)
+    return found

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from hermes.client.fetching import FetchResult
@@ -10,11 +10,8 @@ from hermes.client.groups.streams import Claim
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.errors import OffsetOutOfRangeBrokerError
 from hermes.mirror.fetchers import SourceFetcher
-from hermes.mirror.kafka_cluster import RefusedError
+from hermes.mirror.kafka_cluster import READ_COMMITTED, RefusedError, find_offset
 from hermes.protocol import FetchRequest, RecordSet
-
-#: Only what was committed, of transactions.
-_READ_COMMITTED: Final = 1
 
 
 class KafkaFetcher(SourceFetcher):
@@ -55,7 +52,7 @@ class KafkaFetcher(SourceFetcher):
             max_wait=wait_ms,
             min_bytes=1,
             max_bytes=sum(each.max_size for each in requests),
-            isolation_level=_READ_COMMITTED,
+            isolation_level=READ_COMMITTED,
             session_id=0,
             session_epoch=-1,
             topics=[{"topic_id": each, "partitions": some} for each, some in topics.items()],
@@ -71,22 +68,8 @@ class KafkaFetcher(SourceFetcher):
         ]
 
     def _find_offset(self, claim: Claim, time_ms: int) -> int:
-        partition = {
-            "partition_index": claim.partition.partition,
-            "current_leader_epoch": -1,
-            "timestamp": time_ms,
-        }
-        answer = self._asker.ask(
-            "ListOffsets",
-            7,
-            replica_id=-1,
-            isolation_level=_READ_COMMITTED,
-            topics=[{"name": claim.topic, "partitions": [partition]}],
-        )
-        (found,) = answer.topics[0].partitions
-        if found.error_code:
-            raise RefusedError(str(claim), found.error_code)
-        return int(found.offset)
+        place = claim.topic, claim.partition.partition
+        return find_offset(self._asker.ask, place, time_ms)
 
 
 def _result(request: FetchRequest, found: Any) -> FetchResult:

@@ -5,8 +5,7 @@ partitions do: Kafka's tools show it like any other.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from hermes.client.groups.streams import Claim
@@ -15,6 +14,7 @@ from hermes.errors import BrokerUnavailableError, HermesError
 from hermes.mirror.kafka_cluster import (
     ClusterLook,
     KafkaCluster,
+    Place,
     check,
     kafka_partition,
 )
@@ -24,10 +24,8 @@ from hermes.protocol import NOBODY
 _LOOK_SECONDS: Final = 5.0
 _COMMIT_SECONDS: Final = 1.0
 
-_Place = tuple[str, int]
 
-
-class KafkaReader(WholeSource[_Place]):
+class KafkaReader(WholeSource[Place]):
     """Reads a cluster by Kafka's protocol."""
 
     def __init__(self, source: str, group: str, cluster: KafkaCluster, reading: Reading) -> None:
@@ -36,7 +34,7 @@ class KafkaReader(WholeSource[_Place]):
         self._cluster = cluster
         self._look = ClusterLook("", {}, {})
         self._topic_ids: dict[str, UUID] = {}
-        self._committed: dict[_Place, int] = {}
+        self._committed: dict[Place, int] = {}
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
         found = self._look.topics.get(topic)
@@ -44,7 +42,7 @@ class KafkaReader(WholeSource[_Place]):
 
     def offset(self, topic: str, number: int, time_ms: int) -> int:
         """Ask a partition's leader; HermesError if that can't answer."""
-        return self._cluster.offset_at(topic, number, self._leader((topic, number)), time_ms)
+        return self._cluster.offset_at((topic, number), self._leader((topic, number)), time_ms)
 
     def _ended(self) -> None:
         try:
@@ -89,7 +87,9 @@ class KafkaReader(WholeSource[_Place]):
         for claim in gone:
             del self._claims[claim.topic, claim.partition.partition]
         new = [place for place in wanted if place not in self._claims]
-        committed = self._read_committed([place for place in new if place[0] not in renewed])
+        known = [place for place in new if place[0] not in renewed]
+        committed = self._cluster.committed(self._group, known, stable=True)
+        self._committed |= committed
         self._look = look
         self._topic_ids |= {topic: each for topic, each in ids.items() if each is not None}
         made = {place: self._claim(place[0], kafka_partition(place[1])) for place in new}
@@ -113,7 +113,7 @@ class KafkaReader(WholeSource[_Place]):
             if broker_id not in self._fetchers and self._claims_of(broker_id)[0]:
                 self._fetch_from(broker_id, address, topic_ids=self._topic_ids)
 
-    def _leader(self, place: _Place) -> int:
+    def _leader(self, place: Place) -> int:
         topic, number = place
         found = self._look.topics.get(topic)
         leader = NOBODY if found is None else found.leaders.get(number, NOBODY)
@@ -127,28 +127,6 @@ class KafkaReader(WholeSource[_Place]):
 
     # -- offsets --------------------------------------------------------------------------------
 
-    def _read_committed(self, places: Sequence[_Place]) -> dict[_Place, int]:
-        if not places:
-            return {}
-        topics = [
-            {"name": topic, "partition_indexes": numbers}
-            for topic, numbers in _by_topic(dict.fromkeys(places)).items()
-        ]
-        asked = [{"group_id": self._group, "topics": topics}]
-        answer = self._cluster.ask_coordinator(
-            self._group, "OffsetFetch", 8, groups=asked, require_stable=True
-        )
-        (group,) = answer.groups
-        check(group.error_code, f"group {self._group!r}")
-        found: dict[_Place, int] = {}
-        for topic in group.topics:
-            for each in topic.partitions:
-                check(each.error_code, f"group {self._group!r}, {topic.name}")
-                if each.committed_offset >= 0:
-                    found[topic.name, each.partition_index] = each.committed_offset
-        self._committed |= found
-        return found
-
     def _commit(self) -> None:
         """Commit up to where the target has everything."""
         reached = {
@@ -156,40 +134,6 @@ class KafkaReader(WholeSource[_Place]):
             for place, claim in self._claims.items()
             if claim.covered is not None and claim.covered != self._committed.get(place)
         }
-        if not reached:
-            return
-        topics = [
-            {
-                "name": topic,
-                "partitions": [
-                    {
-                        "partition_index": number,
-                        "committed_offset": reached[topic, number],
-                        "committed_leader_epoch": -1,
-                        "committed_metadata": "",
-                    }
-                    for number in numbers
-                ],
-            }
-            for topic, numbers in _by_topic(reached).items()
-        ]
-        answer = self._cluster.ask_coordinator(
-            self._group,
-            "OffsetCommit",
-            9,
-            group_id=self._group,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            topics=topics,
-        )
-        for topic in answer.topics:
-            for each in topic.partitions:
-                check(each.error_code, f"group {self._group!r}, {topic.name}")
+        for (topic, _number), code in self._cluster.commit(self._group, reached).items():
+            check(code, f"group {self._group!r}, {topic}")
         self._committed |= reached
-
-
-def _by_topic(places: Mapping[_Place, Any]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in places:
-        found.setdefault(topic, []).append(number)
-    return found
