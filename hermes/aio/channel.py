@@ -5,7 +5,7 @@ coroutines run under both.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from hermes.client.authenticating import advance, authenticate
 from hermes.client.conversations import (
@@ -14,6 +14,7 @@ from hermes.client.conversations import (
     Conversation,
     Exchange,
     Pause,
+    Question,
     Refused,
     Step,
 )
@@ -26,6 +27,7 @@ from hermes.errors import (
 from hermes.protocol import Buffer
 from hermes.security import ClientSecurity
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -104,6 +106,10 @@ class AsyncChannel:
 
     async def require(self, request_type: int, purpose: str) -> None:
         await self.run(self.broker_versions.require(request_type, purpose))
+
+    async def ask(self, question: Question[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        await self.require(question.request_type, question.purpose)
+        return await self.run(question(*args, **kwargs))
 
     async def run(self, conversation: Conversation[R]) -> R:
         step: Step | None = None

@@ -30,23 +30,12 @@ from hermes.client.metrics import ConsumerCounters, ConsumerMetrics
 from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
-    AlterTopicRequest,
-    AppendTimesRequest,
-    BoundaryRequest,
     BrokerMetadata,
     ClusterBroker,
-    ClusterBrokersRequest,
-    ClusterIdRequest,
-    CreateTopicRequest,
-    DescribePartitionsRequest,
-    DescribeSettingsRequest,
     FetchRequest,
     LogLines,
     MessageAndOffset,
-    MetadataRequest,
     PartitionDescription,
-    RecentLogLinesRequest,
-    ReloadConfigRequest,
     SettingDescription,
     core,
 )
@@ -128,24 +117,18 @@ class BaseConsumer:
         )
 
     async def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
-        await self._channel.require(MetadataRequest.TYPE, "metadata")
-        return await self._channel.run(conversations.metadata(topics))
+        return await self._channel.ask(conversations.metadata, topics)
 
     async def boundary_before(self, topic: str, partition: int, offset: int) -> int:
-        purpose = "finding a boundary between messages"
-        await self._channel.require(BoundaryRequest.TYPE, purpose)
-        return await self._channel.run(conversations.boundary_before(topic, partition, offset))
+        return await self._channel.ask(conversations.boundary_before, topic, partition, offset)
 
     async def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
     ) -> list[AppendTime]:
-        purpose = "finding out when messages were appended"
-        await self._channel.require(AppendTimesRequest.TYPE, purpose)
-        return await self._channel.run(append_times(topic, partition, start, end, interval_ms))
+        return await self._channel.ask(append_times, topic, partition, start, end, interval_ms)
 
     async def create_topic(self, topic: str, settings: Mapping[str, object] | None = None) -> None:
-        await self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
-        await self._channel.run(admin.create_topic(topic, settings or {}))
+        await self._channel.ask(admin.create_topic, topic, settings or {})
 
     async def alter_topic(
         self,
@@ -153,32 +136,25 @@ class BaseConsumer:
         settings: Mapping[str, object] | None = None,
         reset: Iterable[str] | None = (),
     ) -> None:
-        await self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
-        await self._channel.run(admin.alter_topic(topic, settings or {}, reset))
+        await self._channel.ask(admin.alter_topic, topic, settings or {}, reset)
 
     async def reload_config(self) -> admin.ReloadedConfig:
-        await self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
-        return await self._channel.run(admin.reload_config())
+        return await self._channel.ask(admin.reload_config)
 
     async def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
-        await self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
-        return await self._channel.run(admin.describe_settings(topic))
+        return await self._channel.ask(admin.describe_settings, topic)
 
     async def describe_partitions(self, topic: str) -> list[PartitionDescription]:
-        await self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
-        return await self._channel.run(admin.describe_partitions(topic))
+        return await self._channel.ask(admin.describe_partitions, topic)
 
     async def cluster_id(self) -> str:
-        await self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
-        return await self._channel.run(conversations.cluster_id())
+        return await self._channel.ask(conversations.cluster_id)
 
     async def brokers(self) -> list[ClusterBroker]:
-        await self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
-        return await self._channel.run(conversations.cluster_brokers())
+        return await self._channel.ask(conversations.cluster_brokers)
 
     async def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
-        await self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
-        return await self._channel.run(admin.recent_log_lines(first, max_lines))
+        return await self._channel.ask(admin.recent_log_lines, first, max_lines)
 
     async def close(self) -> None:
         await self._channel.connection.close()

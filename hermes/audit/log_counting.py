@@ -23,7 +23,7 @@ from hermes.client.groups.streams import Claim
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.errors import BrokerError, HermesError, InvalidMessageError
-from hermes.protocol import EARLIEST, LATEST, AppendTimesRequest, RecordSet
+from hermes.protocol import EARLIEST, LATEST, RecordSet
 from hermes.protocol.damage import resume_beyond
 
 _log = logging.getLogger(__name__)
@@ -218,9 +218,7 @@ class CountingFetcher(BrokerFetcher):
         try:
             if self._find_offset(claim, LATEST) == offset:
                 return now_ms
-            purpose = "finding out when messages were appended"
-            self._channel.require(AppendTimesRequest.TYPE, purpose)
-            found = self._channel.run(append_times(claim.topic, number, offset, offset + 1, 1))
+            found = self._channel.ask(append_times, claim.topic, number, offset, offset + 1, 1)
         except HermesError as error:
             _log.info("%s: can't tell since when it is counted: %s", claim, error)
             return now_ms

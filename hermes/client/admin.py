@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hermes.client.arguments import check_number, check_topic
-from hermes.client.conversations import Conversation, Exchange
+from hermes.client.conversations import Conversation, Exchange, needs
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import (
@@ -46,6 +46,7 @@ class ReloadedConfig(NamedTuple):
 MAX_LOG_LINES: Final = 32_767
 
 
+@needs(CreateTopicRequest.TYPE, "creating a topic")
 def create_topic(topic: str, settings: Mapping[str, object]) -> Conversation[None]:
     """Not repeated: the second time it exists."""
     check_topic(topic)
@@ -53,6 +54,7 @@ def create_topic(topic: str, settings: Mapping[str, object]) -> Conversation[Non
     yield Exchange(request.encode(), _decode_nothing, repeatable=False, changes=True)
 
 
+@needs(AlterTopicRequest.TYPE, "altering a topic")
 def alter_topic(
     topic: str, settings: Mapping[str, object], reset: Iterable[str] | None
 ) -> Conversation[None]:
@@ -74,6 +76,7 @@ def _decode_nothing(body: Buffer) -> None:
     decode_refusable_response(body)
 
 
+@needs(ReloadConfigRequest.TYPE, "reading broker.yaml again")
 def reload_config() -> Conversation[ReloadedConfig]:
     exchange = Exchange(ReloadConfigRequest().encode(), decode_reload_response, changes=True)
     total, changes = yield exchange
@@ -84,6 +87,7 @@ def reload_config() -> Conversation[ReloadedConfig]:
     )
 
 
+@needs(DescribeSettingsRequest.TYPE, "describing settings")
 def describe_settings(topic: str | None) -> Conversation[list[SettingDescription]]:
     if topic is not None:
         check_topic(topic)
@@ -94,6 +98,7 @@ def describe_settings(topic: str | None) -> Conversation[list[SettingDescription
     return settings
 
 
+@needs(DescribePartitionsRequest.TYPE, "describing partitions")
 def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
     """A response has some; the next continues there."""
     check_topic(topic)
@@ -114,6 +119,7 @@ def describe_partitions(topic: str) -> Conversation[list[PartitionDescription]]:
     return partitions
 
 
+@needs(RecentLogLinesRequest.TYPE, "reading the log")
 def recent_log_lines(first: int | None, max_lines: int) -> Conversation[LogLines]:
     check_number("max_lines", max_lines)
     if not 0 <= max_lines <= MAX_LOG_LINES:

@@ -4,7 +4,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hermes.client.arguments import check_number, check_partition
-from hermes.client.conversations import Conversation, Exchange, named
+from hermes.client.conversations import Conversation, Exchange, named, needs
 from hermes.errors import ConfigError, RemoteProtocolError
 from hermes.protocol import AppendTimesRequest, AppendTimesResponse, decode_append_times_response
 
@@ -23,6 +23,7 @@ class AppendTime(NamedTuple):
     time_ms: int | None
 
 
+@needs(AppendTimesRequest.TYPE, "finding out when messages were appended")
 def append_times(
     topic: str, partition: int, start: int, end: int, interval_ms: int
 ) -> Conversation[list[AppendTime]]:

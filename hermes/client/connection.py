@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
 from hermes.client.arguments import broker_address, check_seconds
 from hermes.client.authenticating import Authentication, advance, authenticate
@@ -24,6 +24,7 @@ from hermes.client.conversations import (
     Conversation,
     Exchange,
     Pause,
+    Question,
     Refused,
     Step,
 )
@@ -53,6 +54,7 @@ _FIRST_READ_BYTES: Final = 1024 * 1024
 # more than filling it: allocators of threads return it to the system every time.
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 
+_P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _log = logging.getLogger(__name__)
@@ -506,6 +508,11 @@ class Channel:
     def require(self, request_type: int, purpose: str) -> None:
         """Refuse what the broker can't do, before asking it; see `BrokerVersions`."""
         self.run(self.broker_versions.require(request_type, purpose))
+
+    def ask(self, question: Question[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Require what a conversation needs, then hold it."""
+        self.require(question.request_type, question.purpose)
+        return self.run(question(*args, **kwargs))
 
     def run(self, conversation: Conversation[_R], *, timeout_seconds: float | None = None) -> _R:
         """Hold a conversation and return what it returns, or raise what it raises.

@@ -9,7 +9,7 @@ exception of a step is thrown in; most conversations let it propagate.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from hermes.client.arguments import (
     check_number,
@@ -63,6 +63,7 @@ from hermes.security import PLAIN, ClientSecurity
 
 T = TypeVar("T")
 R = TypeVar("R")
+P = ParamSpec("P")
 
 #: The request types of Kafka 0.7 with the version of each.
 KAFKA_07_REQUESTS: Final[Mapping[int, int]] = dict.fromkeys(range(5), 0)
@@ -104,6 +105,33 @@ class Pause:
 
 Step: TypeAlias = Exchange[Any] | Pause
 Conversation: TypeAlias = Generator[Step, Any, R]
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[P, R]):
+    """Begins conversations that need a request which not every broker knows.
+
+    `Channel.ask` requires that first. Whoever calls a question, and runs what it returns, decides
+    for itself whether the broker can answer.
+    """
+
+    request_type: int
+    purpose: str
+    begin: Callable[P, Conversation[R]]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Conversation[R]:
+        return self.begin(*args, **kwargs)
+
+
+def needs(
+    request_type: int, purpose: str
+) -> Callable[[Callable[P, Conversation[R]]], Question[P, R]]:
+    """Make a conversation a `Question`; see `BrokerVersions.require`."""
+
+    def decorate(begin: Callable[P, Conversation[R]]) -> Question[P, R]:
+        return Question(request_type, purpose, begin)
+
+    return decorate
 
 
 def named(topic: str, partition: int) -> str:
@@ -232,6 +260,7 @@ def offsets_before(
     return offsets
 
 
+@needs(MetadataRequest.TYPE, "metadata")
 def metadata(topics: Sequence[str] | None) -> Conversation[BrokerMetadata]:
     check_topics(topics)
     request = MetadataRequest(None if topics is None else tuple(topics))
@@ -264,6 +293,7 @@ def _decode_metadata(request: MetadataRequest, body: Buffer) -> BrokerMetadata:
     return answer
 
 
+@needs(BoundaryRequest.TYPE, "finding a boundary between messages")
 def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int]:
     check_partition(topic, partition)
     check_number("offset", offset)
@@ -273,16 +303,19 @@ def boundary_before(topic: str, partition: int, offset: int) -> Conversation[int
     return boundary
 
 
+@needs(CoordinationRequest.TYPE, "telling where coordination is")
 def coordination() -> Conversation[str]:
     connect: str = yield Exchange(CoordinationRequest().encode(), decode_coordination_response)
     return connect
 
 
+@needs(ClusterIdRequest.TYPE, "telling the cluster's id")
 def cluster_id() -> Conversation[str]:
     answer: str = yield Exchange(ClusterIdRequest().encode(), decode_cluster_id_response)
     return answer
 
 
+@needs(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
 def cluster_brokers() -> Conversation[list[ClusterBroker]]:
     answer: list[ClusterBroker] = yield Exchange(
         ClusterBrokersRequest().encode(), decode_cluster_brokers_response
@@ -290,6 +323,7 @@ def cluster_brokers() -> Conversation[list[ClusterBroker]]:
     return answer
 
 
+@needs(DeleteTopicRequest.TYPE, "deleting a topic")
 def delete_topic(topic: str) -> Conversation[None]:
     """Not repeated: the second time it is unknown."""
     check_topic(topic)

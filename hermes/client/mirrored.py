@@ -19,7 +19,6 @@ from hermes.protocol import (
     MAX_MIRRORED_SETS,
     Acks,
     Buffer,
-    ClusterIdRequest,
     ErrorCode,
     MirroredEntry,
     MirroredProduceRequest,
@@ -171,8 +170,7 @@ class MirroredPartitions:
 
     def cluster_id(self) -> str:
         """The UUID of the broker's cluster; empty while the broker doesn't know it yet."""
-        self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
-        return self._channel.run(cluster_id())
+        return self._channel.ask(cluster_id)
 
     def positions(self, topic: str, partition: int | None = None) -> list[PartitionSources]:
         """Find out up to where partitions that were written to have each source.

@@ -24,24 +24,11 @@ from hermes.errors import ClientError, ConfigError, NoCoordinationError
 from hermes.keywords import explains_keywords
 from hermes.protocol import (
     DEFAULT_MAX_EXPANDED_BYTES,
-    AlterTopicRequest,
-    AppendTimesRequest,
-    BoundaryRequest,
     BrokerMetadata,
     ClusterBroker,
-    ClusterBrokersRequest,
-    ClusterIdRequest,
-    CoordinationRequest,
-    CreateTopicRequest,
-    DeleteTopicRequest,
-    DescribePartitionsRequest,
-    DescribeSettingsRequest,
     FetchRequest,
     LogLines,
-    MetadataRequest,
     PartitionDescription,
-    RecentLogLinesRequest,
-    ReloadConfigRequest,
     SettingDescription,
 )
 from hermes.security import ClientSecurity
@@ -236,16 +223,14 @@ class SimpleConsumer:
 
     def metadata(self, topics: Sequence[str] | None = None) -> BrokerMetadata:
         """Request the broker's id, version, limits, and topics (None: all) with partitions."""
-        self._channel.require(MetadataRequest.TYPE, "metadata")
-        return self._channel.run(conversations.metadata(topics))
+        return self._channel.ask(conversations.metadata, topics)
 
     def boundary_before(self, topic: str, partition: int, offset: int) -> int:
         """Find the largest offset, not after the given one, at which a message starts.
 
         It lies between the earliest offset and the high watermark.
         """
-        self._channel.require(BoundaryRequest.TYPE, "finding a boundary between messages")
-        return self._channel.run(conversations.boundary_before(topic, partition, offset))
+        return self._channel.ask(conversations.boundary_before, topic, partition, offset)
 
     def append_times(
         self, topic: str, partition: int, start: int, end: int, interval_ms: int = 1
@@ -273,8 +258,7 @@ class SimpleConsumer:
             WrongPartitionError: the topic has no such partition.
             ConfigError: interval_ms is below 1.
         """
-        self._channel.require(AppendTimesRequest.TYPE, "finding out when messages were appended")
-        return self._channel.run(append_times(topic, partition, start, end, interval_ms))
+        return self._channel.ask(append_times, topic, partition, start, end, interval_ms)
 
     def coordination(self) -> str:
         """Return the address of this broker's coordination, as `zookeeper_connect` takes it.
@@ -283,8 +267,7 @@ class SimpleConsumer:
             NoCoordinationError: the broker has no coordination.
             ClientError: it is reachable only on the broker's own machine, which is not this one.
         """
-        self._channel.require(CoordinationRequest.TYPE, "telling where coordination is")
-        connect = self._channel.run(conversations.coordination())
+        connect = self._channel.ask(conversations.coordination)
         host = self.address.rpartition(":")[0]
         if not connect:
             raise NoCoordinationError(
@@ -319,8 +302,7 @@ class SimpleConsumer:
             TooManyTopicsError: the broker has reached its limit of topics or partitions.
             StorageUnavailableError: the broker's disk failed; nothing was created.
         """
-        self._channel.require(CreateTopicRequest.TYPE, "creating a topic")
-        self._channel.run(admin.create_topic(topic, settings or {}))
+        self._channel.ask(admin.create_topic, topic, settings or {})
 
     def alter_topic(
         self,
@@ -343,8 +325,7 @@ class SimpleConsumer:
             SettingRefusedError: a setting is unknown or wrong; nothing was changed.
             StorageUnavailableError: the broker's disk failed; nothing was changed.
         """
-        self._channel.require(AlterTopicRequest.TYPE, "altering a topic")
-        self._channel.run(admin.alter_topic(topic, settings or {}, reset))
+        self._channel.ask(admin.alter_topic, topic, settings or {}, reset)
 
     def reload_config(self) -> ReloadedConfig:
         """Make the broker reread its broker.yaml, like SIGHUP.
@@ -352,8 +333,7 @@ class SimpleConsumer:
         Raises:
             SettingRefusedError: the file is invalid or missing; nothing was changed.
         """
-        self._channel.require(ReloadConfigRequest.TYPE, "reading broker.yaml again")
-        return self._channel.run(admin.reload_config())
+        return self._channel.ask(admin.reload_config)
 
     def describe_settings(self, topic: str | None = None) -> list[SettingDescription]:
         """Return the settings in force with their origins, in the order of docs/configuration.md.
@@ -367,8 +347,7 @@ class SimpleConsumer:
         Raises:
             UnknownTopicError: the topic doesn't exist.
         """
-        self._channel.require(DescribeSettingsRequest.TYPE, "describing settings")
-        return self._channel.run(admin.describe_settings(topic))
+        return self._channel.ask(admin.describe_settings, topic)
 
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
         """Describe the partitions of a topic that were written to, by number.
@@ -376,13 +355,11 @@ class SimpleConsumer:
         Raises:
             UnknownTopicError: the topic doesn't exist.
         """
-        self._channel.require(DescribePartitionsRequest.TYPE, "describing partitions")
-        return self._channel.run(admin.describe_partitions(topic))
+        return self._channel.ask(admin.describe_partitions, topic)
 
     def cluster_id(self) -> str:
         """Return the UUID of the broker's cluster; empty until it has reached its coordination."""
-        self._channel.require(ClusterIdRequest.TYPE, "telling the cluster's id")
-        return self._channel.run(conversations.cluster_id())
+        return self._channel.ask(conversations.cluster_id)
 
     def brokers(self) -> list[ClusterBroker]:
         """List the brokers of the cluster by id, with addresses for clients like this one.
@@ -394,8 +371,7 @@ class SimpleConsumer:
             for broker in consumer.brokers():
                 print(broker.broker_id, broker.host, broker.port)
         """
-        self._channel.require(ClusterBrokersRequest.TYPE, "telling the cluster's brokers")
-        return self._channel.run(conversations.cluster_brokers())
+        return self._channel.ask(conversations.cluster_brokers)
 
     def recent_log_lines(self, first: int | None = None, max_lines: int = 100) -> LogLines:
         """Read the last lines of the broker's log; it keeps a thousand in memory.
@@ -415,8 +391,7 @@ class SimpleConsumer:
         Raises:
             ConfigError: a number is out of range.
         """
-        self._channel.require(RecentLogLinesRequest.TYPE, "reading the log")
-        return self._channel.run(admin.recent_log_lines(first, max_lines))
+        return self._channel.ask(admin.recent_log_lines, first, max_lines)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic on this broker, with all its messages.
@@ -424,8 +399,7 @@ class SimpleConsumer:
         Raises:
             UnknownTopicError: the topic doesn't exist (any more).
         """
-        self._channel.require(DeleteTopicRequest.TYPE, "deleting a topic")
-        self._channel.run(conversations.delete_topic(topic))
+        self._channel.ask(conversations.delete_topic, topic)
 
     def close(self) -> None:
         """Close the connection; calls of other threads end with an error. Idempotent."""
