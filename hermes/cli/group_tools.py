@@ -9,6 +9,7 @@ import click
 from hermes.cli.exit_codes import EXIT_FAILURE, fail_for
 from hermes.cli.registered_cluster import GROUP_ARGUMENT, RegisteredCluster, cluster_options
 from hermes.cli.terminal import write_line
+from hermes.client.resets import check_inactive
 from hermes.coordination.cluster_view import OnFault, read_partitions, read_topics
 from hermes.coordination.group_state import GroupState, list_groups, read_group, store_offsets
 from hermes.coordination.layout import (
@@ -24,7 +25,6 @@ from hermes.coordination.sessions import Session
 from hermes.errors import (
     ConfigError,
     CoordinationError,
-    GroupActiveError,
     HermesError,
     InvalidNodeError,
 )
@@ -78,8 +78,7 @@ def import_offsets(cluster: RegisteredCluster, file: BinaryIO) -> None:
     lines = iter(partial(file.readline, _MAX_LINE_BYTES), b"")
     entries = [_parse(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     for group in dict.fromkeys(each.group for each in entries):
-        if cluster.session.children(GroupPaths(group).ids):
-            raise GroupActiveError(f"group {group!r} has members: stop them first")
+        check_inactive(group, cluster.session.children(GroupPaths(group).ids))
     for each in entries:
         store_offsets(cluster.session, each.group, {(each.topic, each.partition): each.offset})
     click.echo(f"{len(entries)} offsets stored")

@@ -16,7 +16,7 @@ from hermes.cli.registered_cluster import (
 )
 from hermes.cli.terminal import confirm, write_done, write_json, write_line, write_rows
 from hermes.client.kafka_groups import KafkaGroups, KafkaMember, LeaderlessError
-from hermes.client.resets import reset_offset
+from hermes.client.resets import check_inactive, reset_offset
 from hermes.coordination.group_state import (
     GroupState,
     delete_group,
@@ -33,7 +33,7 @@ from hermes.coordination.kafka_group_state import (
 )
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.layout import BrokerPartition, GroupPaths
-from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError
+from hermes.errors import SILENT, ClientError, HermesError
 from hermes.protocol import NOBODY
 
 # Up to this much of a partition is read to count its messages.
@@ -362,8 +362,7 @@ def _reset_kafka(
     position: PartitionPlace,
     group: str,
 ) -> None:
-    if kafka.members(group):
-        raise GroupActiveError(f"group {group!r} has members: stop them first")
+    check_inactive(group, (each.name for each in kafka.members(group)))
     places = {
         place: offset
         for place, offset in kafka.offsets(group).items()
@@ -376,9 +375,7 @@ def _reset_kafka(
         try:
             found[place] = kafka.reset(place, offset, position)
         except HermesError as error:
-            where = f"{place[0]} {place[1]}: "
-            text = where + str(error).removeprefix(where)
-            raise HermesError(f"{text}; nothing was changed") from error
+            raise HermesError(f"{error}; nothing was changed") from error
     kafka.store(group, found)
     rows = [
         {"topic": place[0], "partition": place[1], "before": places[place], "now": offset}

@@ -21,6 +21,7 @@ from hermes.cli.terminal import note
 from hermes.client import LATEST, FetchRequest, SimpleConsumer
 from hermes.client.kafka_brokers import KafkaBrokers
 from hermes.client.kafka_groups import KafkaGroups
+from hermes.client.resets import check_inactive
 from hermes.coordination.cluster_view import (
     leaders_of,
     read_brokers,
@@ -30,7 +31,7 @@ from hermes.coordination.cluster_view import (
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerNode, BrokerPartition, check_node_name
 from hermes.coordination.sessions import Session
-from hermes.errors import SILENT, ClientError, GroupActiveError, HermesError, NoCoordinationError
+from hermes.errors import SILENT, ClientError, HermesError, NoCoordinationError
 from hermes.protocol import NOBODY, MetadataRequest
 
 
@@ -293,7 +294,5 @@ GROUP_ARGUMENT: Final = click.argument("group", metavar="GROUP", callback=_check
 def inactive_group(session: Session, group: str) -> GroupState:
     """Read a group that is about to be changed; GroupActiveError if it has members."""
     state = read_group(session, group)
-    if state.members:
-        members = ", ".join(state.members)
-        raise GroupActiveError(f"group {group!r} has members ({members}): stop them first")
+    check_inactive(group, state.members)
     return state

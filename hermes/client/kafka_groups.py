@@ -135,6 +135,16 @@ class KafkaGroups(KafkaBrokers):
         return int(found.offset)
 
     def reset(self, place: _TopicPartition, stored: int, where: PartitionPlace) -> int:
+        """Find the offset that a place stands for.
+
+        Raises HermesError, which names the partition.
+        """
+        try:
+            return self._placed(place, stored, where)
+        except SILENT as error:  # which names the broker
+            raise ClientError(f"{place[0]} {place[1]}: {error}") from error
+
+    def _placed(self, place: _TopicPartition, stored: int, where: PartitionPlace) -> int:
         earliest, latest = self.offset_at(place, _EARLIEST), self.offset_at(place)
         if where.kind == "time":
             found = {_EARLIEST: earliest, _LATEST: latest}.get(where.value)
@@ -143,7 +153,8 @@ class KafkaGroups(KafkaBrokers):
         inside = min(max(wanted, earliest), latest)
         if where.kind == "offset" and inside != wanted:
             raise HermesError(
-                f"offset {wanted} is outside the log: it holds [{earliest}, {latest}]"
+                f"{place[0]} {place[1]}: offset {wanted} is outside the log: it holds "
+                f"[{earliest}, {latest}]"
             )
         return inside
 

@@ -1,9 +1,27 @@
 """Where a consumer group is to continue: from what people ask for to an offset of a partition."""
 
+from collections.abc import Iterable
+from typing import Final
+
 from hermes.client.places import PartitionPlace
 from hermes.client.simple_consumer import SimpleConsumer
-from hermes.errors import HermesError
+from hermes.errors import GroupActiveError, HermesError
 from hermes.protocol import EARLIEST, LATEST, BoundaryRequest
+from hermes.quoting import printable
+
+_MOST_MEMBERS: Final = 5
+
+
+def check_inactive(group: str, members: Iterable[str]) -> None:
+    """Raise GroupActiveError if a group has members: they would overwrite what is changed."""
+    names = list(members)
+    if names:
+        shown = ", ".join(printable(each, 100) for each in names[:_MOST_MEMBERS])
+        more = f" and {len(names) - _MOST_MEMBERS} more" if len(names) > _MOST_MEMBERS else ""
+        raise GroupActiveError(
+            f"group {group!r} has members ({shown}{more}): stop them first; one that was killed "
+            "stays a member until its session has timed out"
+        )
 
 
 def reset_offset(

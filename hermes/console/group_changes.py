@@ -1,11 +1,11 @@
 """Resets and deletes groups of Hermes' own clients."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from hermes.client.places import PartitionPlace
-from hermes.client.resets import reset_offset
+from hermes.client.resets import check_inactive, reset_offset
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
 from hermes.console.group_reader import GroupReader
@@ -13,8 +13,7 @@ from hermes.console.group_sources import stored_number
 from hermes.console.group_views import UNKNOWN_ENDS, TopicPlace
 from hermes.console.topic_views import leaders_of
 from hermes.coordination.group_state import GroupState, delete_group, store_offsets
-from hermes.errors import GroupActiveError, HermesError
-from hermes.quoting import printable
+from hermes.errors import HermesError
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +133,12 @@ class OwnGroupChanger:
 
     def _inactive(self, name: str) -> GroupState:
         state = self._groups.state(name)
-        check_inactive(state.members)
+        check_inactive(name, state.members)
         return state
 
 
 #: Why there is nothing to be moved.
 NO_OFFSETS: Final = "The group has stored no such offsets."
-
-_MOST_MEMBERS: Final = 5
-
-
-def check_inactive(members: Iterable[str]) -> None:
-    """Raise GroupActiveError, which says what to do, if a group has members."""
-    names = list(members)
-    if names:
-        shown = ", ".join(printable(each, 100) for each in names[:_MOST_MEMBERS])
-        more = f" and {len(names) - _MOST_MEMBERS} more" if len(names) > _MOST_MEMBERS else ""
-        raise GroupActiveError(
-            f"The group has members ({shown}{more}), who would overwrite it: stop them first. One "
-            "that was killed is a member until its session has timed out."
-        )
 
 
 def changed_since(change: OffsetChange) -> HermesError:

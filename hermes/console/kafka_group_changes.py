@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from hermes.client.kafka_groups import ElsewhereError, KafkaGroups
+from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
+from hermes.client.resets import check_inactive
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
-from hermes.console.group_changes import NO_OFFSETS, OffsetChange, changed_since, check_inactive
+from hermes.console.group_changes import NO_OFFSETS, OffsetChange, changed_since
 from hermes.errors import HermesError
 
 
@@ -23,7 +24,7 @@ class KafkaGroupChanger:
         sees: Callable[[str], bool] = lambda topic: True,
     ) -> list[OffsetChange]:
         def find(groups: KafkaGroups) -> list[OffsetChange]:
-            check_inactive(each.name for each in groups.members(name))
+            check_inactive(name, (each.name for each in groups.members(name)))
             stored = {
                 each: offset
                 for each, offset in sorted(groups.offsets(name).items())
@@ -46,7 +47,7 @@ class KafkaGroupChanger:
 
     def reset(self, name: str, changes: list[OffsetChange]) -> None:
         def store(groups: KafkaGroups) -> None:
-            check_inactive(each.name for each in groups.members(name))
+            check_inactive(name, (each.name for each in groups.members(name)))
             known = {
                 (topic, str(number)): (number, offset)
                 for (topic, number), offset in groups.offsets(name).items()
@@ -63,7 +64,7 @@ class KafkaGroupChanger:
 
     def delete(self, name: str) -> None:
         def delete(groups: KafkaGroups) -> None:
-            check_inactive(each.name for each in groups.members(name))
+            check_inactive(name, (each.name for each in groups.members(name)))
             groups.delete(name)
 
         self._change(delete)
@@ -83,13 +84,6 @@ def _change(
     counts_messages: bool,
 ) -> OffsetChange:
     topic, number = at
-    try:
-        after = groups.reset(at, stored, place)
-        end = groups.offset_at(at)
-    except ElsewhereError:
-        raise
-    except HermesError as error:
-        where = f"{topic} {number}: "
-        text = where + str(error).removeprefix(where)
-        raise HermesError(text) from error
+    after = groups.reset(at, stored, place)
+    end = groups.offset_at(at)
     return OffsetChange(topic, str(number), stored, after, end, counts_messages)

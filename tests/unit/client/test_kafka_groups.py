@@ -9,7 +9,8 @@ from click.testing import CliRunner
 from hermes.cli import program
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.client.kafka_groups import KafkaGroups
-from hermes.errors import BrokerTimeoutError, ClientError
+from hermes.client.places import BEGINNING, PartitionPlace
+from hermes.errors import BrokerTimeoutError, ClientError, HermesError
 from hermes.security import PLAIN
 
 
@@ -41,6 +42,13 @@ def test_a_partition_without_a_leader_is_not_said_to_be_gone(groups: KafkaGroups
         groups.offset_at(("clicks", 3))
 
 
+def test_why_a_partition_can_not_be_reset_names_it_once(groups: KafkaGroups) -> None:
+    with pytest.raises(ClientError, match=r"^clicks 1: the broker that has it is down$"):
+        groups.reset(("clicks", 1), 0, BEGINNING)
+    with pytest.raises(HermesError, match=r"^clicks 0: offset 9 is outside the log: it holds"):
+        groups.reset(("clicks", 0), 0, PartitionPlace("offset", 9))
+
+
 def test_a_broker_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attempt may take the whole timeout, and a broker has many partitions."""
     brokers = [SimpleNamespace(node_id=n, host="127.0.0.1", port=1 + n) for n in range(2)]
@@ -65,6 +73,8 @@ def test_a_broker_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyP
     for number in range(3):
         with pytest.raises(BrokerTimeoutError):
             groups.offset_at(("clicks", number))
+    with pytest.raises(ClientError, match=r"^clicks 1: no answer within 1 s$"):
+        groups.reset(("clicks", 1), 0, BEGINNING)
     assert groups.groups() == []
     assert unanswered == ["ListOffsets"]
     assert groups.faults == ["broker 1 does not answer: no answer within 1 s"]
