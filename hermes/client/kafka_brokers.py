@@ -60,7 +60,7 @@ class KafkaBrokers:
         ]
 
     def _reach(self, places: Iterable[Address]) -> Address:
-        problem = ClientError("no broker serves Kafka's clients: set kafka_listen")
+        problem = ClientError("no broker accepts Kafka clients: set kafka_listen")
         for place in places:
             try:
                 self.ask(place, "ApiVersions", 0)

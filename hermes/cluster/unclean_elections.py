@@ -107,7 +107,7 @@ class UncleanElections:
         def change(number: int, state: PartitionState) -> PartitionState:
             lives = self._topics.lives
             if not self._is_first(state, lives):
-                raise WrongStateError("somebody in sync is there again")
+                raise WrongStateError("a copy in sync is back")
             befores[number] = state
             return unclean(state, me, lives[me])
 

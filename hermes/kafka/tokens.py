@@ -55,7 +55,7 @@ class TokenConversation:
         if identity not in ("", holder.name):
             raise self._refused("a client acts for nobody but the token's holder")
         if principal not in ("", holder.name):
-            raise self._refused("the token is of somebody else than the one before")
+            raise self._refused("the token belongs to a different user than the one before")
         self._authentication.counts[OAUTHBEARER, "accepted"] += 1
         self.holder = holder
         return b""

@@ -204,7 +204,9 @@ class Produces:
             log = partition.log
             if entry.has_joined and log.topic_id not in (None, entry.found.id):
                 # It was deleted and made again while the partition joined the transaction.
-                raise UnknownTopicError(f"topic {quoted(entry.found.name)} is another one by now")
+                raise UnknownTopicError(
+                    f"topic {quoted(entry.found.name)} was deleted and created again"
+                )
             if needs_all and partition.leadership is not None:
                 partition.leadership.check_enough()
             if entry.message_set is None:

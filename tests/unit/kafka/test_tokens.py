@@ -192,7 +192,10 @@ def test_another_token_holds_it_for_longer(bench: KafkaBench) -> None:
 
 @pytest.mark.parametrize(
     ("token", "reason"),
-    [("bob~100", "of somebody else than the one before"), ("alice", "the token has expired")],
+    [
+        ("bob~100", "to a different user than the one before"),
+        ("alice", "the token has expired"),
+    ],
 )
 def test_a_wrong_one_ends_it(bench: KafkaBench, token: str, reason: str) -> None:
     guest = admitted(bench)
