@@ -38,15 +38,6 @@ _R = TypeVar("_R")
 _BROKERS_SHARE: Final = 0.8
 
 
-class Source(NamedTuple):
-    """A partition of another cluster, of which `cluster_id` is the UUID."""
-
-    cluster_id: str
-    topic: str
-    broker_id: int
-    partition: int
-
-
 class PartitionSources(NamedTuple):
     """What a partition has of its sources; all of it is on disk.
 
@@ -79,15 +70,6 @@ class MirroredOutcome(NamedTuple):
 def source_name(cluster_id: str, topic: str, broker_id: int, partition: int) -> str:
     """Name a source the way all mirrors do: `<cluster id>/<topic>/<broker id>-<partition>`."""
     return f"{cluster_id}/{topic}/{broker_id}-{partition}"
-
-
-def parse_source(name: str) -> Source | None:
-    cluster_id, _, rest = name.partition("/")
-    topic, _, place = rest.rpartition("/")
-    broker, _, partition = place.rpartition("-")
-    if not (cluster_id and topic and broker.isdecimal() and partition.isdecimal()):
-        return None
-    return Source(cluster_id, topic, int(broker), int(partition))
 
 
 class PipelinedConnection(BrokerConnection):

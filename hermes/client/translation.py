@@ -52,20 +52,6 @@ class SourceMap:
         inside = offset - span.source_begin if span.flags & SourceFlags.VERBATIM else 0
         return min(max(span.log_begin + max(inside, 0), self.earliest), self.end)
 
-    def to_source(self, source: str, offset: int) -> int:
-        """Translate an offset of the partition to one in a source.
-
-        That is the first that may be in the partition from that offset on; the source's position
-        when none is; -1 when the partition has nothing of it.
-        """
-        spans = self.spans(source)
-        index = bisect_right(spans, offset, key=lambda span: span.log_end)
-        if index == len(spans):
-            return self.positions.get(source, -1)
-        span = spans[index]
-        inside = offset - span.log_begin if span.flags & SourceFlags.VERBATIM else 0
-        return span.source_begin + max(inside, 0)
-
 
 class TranslatedPlace(NamedTuple):
     """Where a reader continues in a partition of the target.

@@ -43,24 +43,6 @@ def test_to_the_target(source: str, offset: int, expected: int) -> None:
     assert MAP.to_target(source, offset) == expected
 
 
-@pytest.mark.parametrize(
-    ("source", "offset", "expected"),
-    [
-        (A, 0, 100),
-        (A, 30, 130),
-        (A, 100, 250),
-        (A, 160, 250),
-        (A, 170, 320),
-        (B, 0, 0),
-        (B, 110, 10),
-        (B, 150, 50),
-        (OTHER, 0, -1),
-    ],
-)
-def test_to_the_source(source: str, offset: int, expected: int) -> None:
-    assert MAP.to_source(source, offset) == expected
-
-
 def test_what_retention_has_taken_is_not_led_to() -> None:
     spans = [(A, [SourceSpan(0, V, 100, 200, 0, 100)])]
     trimmed = SourceMap(0, 40, 100, {A: 200}, spans)
