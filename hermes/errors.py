@@ -527,10 +527,6 @@ class CoordinationNotAuthorizedError(InvalidNodeError, NotAuthorizedError):
     """ZooKeeper refuses access to a node; the text names the node, the user and the remedy."""
 
 
-class ConsumerIdError(InvalidNodeError):
-    """An owner is stored without the number of its stream, as other clients do."""
-
-
 class IdInUseError(CoordinationError):
     """Another live broker or consumer has registered the same id."""
 

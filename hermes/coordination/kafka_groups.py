@@ -40,10 +40,6 @@ def group_node_path(group: str) -> str:
     return f"{KAFKA_GROUPS}/{group_node_name(group)}"
 
 
-def offset_node_path(group: str, topic: str, partition: int) -> str:
-    return f"{group_node_path(group)}/{topic}:{partition}"
-
-
 def parse_offset_name(name: str) -> tuple[str, int] | None:
     """Read the name of an offset's node: topic and partition; None where it is something else."""
     topic, colon, number = name.rpartition(":")

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 
 from hermes.config.kinds import MAX_PARTITIONS
 from hermes.coordination.topic_filters import Blacklist, TopicFilter, Whitelist
-from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
+from hermes.errors import ConfigError, InvalidNodeError
 from hermes.quoting import quoted
 
 BROKER_IDS: Final = "/brokers/ids"
@@ -221,15 +221,6 @@ def parse_partition(path: str, name: str) -> BrokerPartition:
     if not (dash and _is_name(broker_id) and _is_name(partition)):
         raise _invalid(path, "<broker>-<partition>", name)
     return BrokerPartition(int(broker_id), int(partition))
-
-
-def parse_owner(path: str, value: bytes) -> tuple[str, int]:
-    """Raises ConsumerIdError: there is no stream's number; other clients write the id alone."""
-    text = _text(path, value)
-    consumer_id, _, thread = text.rpartition("-")
-    if not (consumer_id and _is_number(thread)):
-        raise ConsumerIdError(f"{path}: expected <consumer id>-<stream>, got {quoted(text)}")
-    return consumer_id, int(thread)
 
 
 # -- subscriptions ------------------------------------------------------------------------------

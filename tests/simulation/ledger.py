@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from offset_nodes import offset_node_path
 from world import World
-
-from hermes.coordination.kafka_groups import offset_node_path
 
 if TYPE_CHECKING:
     from members import Member

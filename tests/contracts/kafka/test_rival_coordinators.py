@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from coordination_servers import KINDS, ServerProcess
+from offset_nodes import offset_node_path
 from simulated_consumers import a_join
 from simulated_members import Topics
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from hermes.coordination.kafka_groups import group_node_path, offset_node_path
+from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationUnavailableError, HermesError, InvalidNodeError
 from hermes.groups.coordinator import GroupCoordinator

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from offset_nodes import offset_node_path
 
 from hermes.client import SyncProducer
 from hermes.coordination.group_state import store_offsets
-from hermes.coordination.kafka_groups import group_node_path, offset_node_path
+from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.protocol import Acks, ProduceRequest, encode_message_set

@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 from audited import MemoryPublisher
 from memory_coordination import MemoryCoordination
+from offset_nodes import offset_node_path
 
 from hermes.audit.commits import CommitReporter, CountedLog
 from hermes.audit.comparing import compare
@@ -13,7 +14,6 @@ from hermes.audit.counting import TierCounter
 from hermes.audit.events import Committed, decode_event
 from hermes.audit.publishing import Outbox
 from hermes.audit.tiers import Tiers
-from hermes.coordination.kafka_groups import offset_node_path
 from hermes.coordination.kafka_topics import TopicNode, format_topic, topic_node_path
 from hermes.coordination.layout import BrokerPartition
 from hermes.protocol import RecordSet

@@ -16,20 +16,16 @@ from hermes.coordination.layout import (
     parse_broker,
     parse_broker_id,
     parse_number,
-    parse_owner,
     parse_partition,
     parse_partition_count,
     parse_subscription,
     topic_path,
 )
 from hermes.coordination.topic_filters import Blacklist, Whitelist
-from hermes.errors import ConfigError, ConsumerIdError, InvalidNodeError
+from hermes.errors import ConfigError, InvalidNodeError
 
 STATIC = bytes.fromhex("7b202273742d31223a20322c2273742d32223a2031207d")
 WHITE = bytes.fromhex("2a322a776c2d2e2a")
-OWNER = bytes.fromhex(
-    "6772702d7374617469635f766d2d313739353232313932373837322d65613537323262662d30"
-)
 BROKER = bytes.fromhex(
     "3132372e302e302e312d313739353232303636363339353a3132372e302e302e313a3139303933"
 )
@@ -71,7 +67,6 @@ def test_what_kafka_wrote_is_read() -> None:
     white = parse_subscription("/x", WHITE)
     assert white == Subscription({}, Whitelist("wl-.*"), 2)
     assert (white.streams_of("wl-a"), white.streams_of("other")) == (2, 0)
-    assert parse_owner("/x", OWNER) == ("grp-static_vm-1795221927872-ea5722bf", 0)
     assert parse_number("/x", b"16") == 16
 
 
@@ -132,8 +127,6 @@ def test_names_of_nodes_are_checked() -> None:
             parse_partition("/x", name)
     with pytest.raises(InvalidNodeError):
         parse_broker_id("/x", "-1")
-    with pytest.raises(ConsumerIdError):
-        parse_owner("/x", b"host:uuid")
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\nb", "\U0001f600"])
