@@ -264,10 +264,6 @@ class OutcomeUnknownError(BrokerError):
     retriable = True
 
 
-#: Its former name, from when timeouts were the only cause.
-RequestTimedOutError = OutcomeUnknownError
-
-
 class BrokerStoppingError(BrokerError):
     """Code 70: the broker is shutting down; nothing was written. Use another one, or wait."""
 

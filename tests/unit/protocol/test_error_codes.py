@@ -1,6 +1,5 @@
 import pytest
 
-import hermes
 from hermes import errors
 from hermes.protocol import ErrorCode, code_for, error_for
 
@@ -93,13 +92,6 @@ def test_only_what_may_succeed_later_is_retriable():
     }
 
     assert retriable == {67, 69, 70, 71, 83, 84}
-
-
-def test_the_former_names_of_an_unknown_outcome_are_still_names_of_it() -> None:
-    assert hermes.RequestTimedOutError is errors.RequestTimedOutError is errors.OutcomeUnknownError
-    assert ErrorCode.TIMED_OUT is ErrorCode.OUTCOME_UNKNOWN
-    with pytest.raises(errors.RequestTimedOutError):
-        raise error_for(69, "a produce request")
 
 
 def test_what_a_broker_says_beside_the_code_is_told():
