@@ -67,12 +67,6 @@ class Frames:
         return len(self.data) - self.position + self._waiting_bytes + len(self.partial)
 
     @property
-    def partial_bytes(self) -> int:
-        """How many bytes of an incomplete frame are held; 0 while anything else is held."""
-        idle = not self.chunks and self.position == len(self.data)
-        return len(self.partial) if idle else 0
-
-    @property
     def missing_bytes(self) -> int:
         """How many bytes the incomplete frame still needs, by its declared size; 0 if unknown."""
         partial = self.partial

@@ -171,10 +171,6 @@ class DataDirectory:
         """The logs by (topic, partition): a read-only snapshot; offline ones are in it too."""
         return MappingProxyType(self._logs)
 
-    @property
-    def open_segments(self) -> int:
-        return self._descriptors.open_count
-
     def get(self, topic: str, partition: int) -> Log | None:
         """Find a log, perhaps offline; None when the partition has none yet."""
         return self._logs.get((topic, partition))

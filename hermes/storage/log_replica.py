@@ -160,10 +160,6 @@ class LogReplica:
         self._first_base = earliest, min(earliest, base)
         return self._first_base[1]
 
-    def epoch_before_end(self) -> int:
-        """The leader epoch of the last batch, -1 for none: where another log has another, cut."""
-        return self._sidecar.epoch_before(self._state.tail.end)
-
     def epoch_before(self, offset: int) -> int:
         """The leader epoch of the last batch before an offset; -1 for none, or an unknown one."""
         return self._sidecar.epoch_before(offset)

@@ -264,7 +264,8 @@ class ReplicaBroker:
         """Do what is due by now: after everything that happens."""
         log, replica = self.log, self.replica
         self.cluster.invariants.flushed(self)
-        facts = LogFacts(self.ends(), log.replica.epoch_before_end(), int(log.high_watermark))
+        ends = self.ends()
+        facts = LogFacts(ends, log.replica.epoch_before(ends.end), int(log.high_watermark))
         for command in replica.due(facts, self.now):
             if isinstance(command, EndEpoch):
                 self._end_epoch()
@@ -521,7 +522,8 @@ class ReplicaBroker:
 
     def _append(self, command: Append, known: Following, data: bytes) -> None:
         log, self._writing = self.log, known
-        end, last_epoch = log.end_offset, log.replica.epoch_before_end()
+        end = log.end_offset
+        last_epoch = log.replica.epoch_before(end)
         try:
             headers = following.check_batches(data, end, last_epoch, known.epoch)
             if headers:
@@ -687,7 +689,7 @@ class ReplicaBroker:
             return None
         log = self.log
         headers = check_batches(batch, BatchRules(1 << 20))
-        last_epoch = log.replica.epoch_before_end()
+        last_epoch = log.replica.epoch_before(log.end_offset)
         try:
             done = check_and_append(log, headers, batch, self.clock.now_ms())
         except ProducerStateError:

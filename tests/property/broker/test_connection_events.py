@@ -106,6 +106,6 @@ def test_any_order_of_events_ends_with_nothing_left(events: list[str]) -> None:
         assert drained, "something is still waited for"
         assert bench.connections.memory.used_bytes == 0
         assert bench.broker.metrics.connections == 0
-        assert bench.directory.open_segments <= 1, "segments of answers that nobody reads"
+        assert bench.directory._descriptors.open_count <= 1, "segments of answers that nobody reads"
         bench.close()
     assert not any("Unhandled" in line or "Traceback" in line for line in lines), lines

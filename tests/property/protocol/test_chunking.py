@@ -112,7 +112,7 @@ def received(pieces):
         try:
             while (request := receiver.next_request()) is not None:
                 taken += as_requests(request)
-            assert receiver.partial_bytes == receiver.buffered_bytes
+            assert len(receiver.partial) == receiver.buffered_bytes
         except RemoteProtocolError:
             failed = True
     return taken, failed, None if failed else receiver.buffered_bytes

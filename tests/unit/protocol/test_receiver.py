@@ -56,7 +56,7 @@ def test_nothing_comes_from_nothing():
     assert receiver.next_request() is None
     receiver.receive_data(b"")
     assert receiver.next_request() is None
-    assert (receiver.buffered_bytes, receiver.partial_bytes) == (0, 0)
+    assert receiver.buffered_bytes == 0
 
 
 def test_pipelined_requests_come_in_order():
@@ -84,7 +84,7 @@ def test_a_run_goes_on_over_chunks():
 
     (run,) = take_all(receiver)
     assert run.request_count == 5
-    assert receiver.partial_bytes == 9
+    assert receiver.buffered_bytes == 9
 
 
 def test_a_run_includes_the_request_that_spans_chunks():
@@ -255,21 +255,21 @@ def test_bytes_held_are_counted():
     receiver = new_receiver()
     fetch = FETCH.encode()
     receiver.receive_data(fetch + fetch + fetch[:10])
-    assert (receiver.buffered_bytes, receiver.partial_bytes) == (2 * len(fetch) + 10, 0)
+    assert receiver.buffered_bytes == 2 * len(fetch) + 10
     receiver.next_request()
-    assert (receiver.buffered_bytes, receiver.partial_bytes) == (len(fetch) + 10, 0)
+    assert receiver.buffered_bytes == len(fetch) + 10
     receiver.next_request()
     assert receiver.next_request() is None
-    assert (receiver.buffered_bytes, receiver.partial_bytes) == (10, 10)
+    assert receiver.buffered_bytes == 10
     receiver.receive_data(fetch[10:15])
     assert receiver.next_request() is None
-    assert (receiver.buffered_bytes, receiver.partial_bytes) == (15, 15)
+    assert receiver.buffered_bytes == 15
     receiver.receive_data(fetch[15:] + fetch)
     assert receiver.buffered_bytes == 2 * len(fetch)
     assert receiver.next_request() == FETCH
     assert receiver.buffered_bytes == len(fetch)
     assert take_all(receiver) == [FETCH]
-    assert (receiver.buffered_bytes, receiver.partial_bytes) == (0, 0)
+    assert receiver.buffered_bytes == 0
 
 
 def test_a_claim_of_100_mebibytes_costs_what_arrived():
@@ -285,7 +285,7 @@ def test_a_claim_of_100_mebibytes_costs_what_arrived():
         tracemalloc.stop()
 
     assert peak < 100 * 5000
-    assert receivers[0].partial_bytes == 1004
+    assert receivers[0].buffered_bytes == 1004
 
 
 def test_a_large_request_is_gathered_once():

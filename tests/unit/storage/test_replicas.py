@@ -194,13 +194,13 @@ def test_a_cut_takes_what_was_known_of_producers_and_epochs(tmp_path: Path) -> N
         log.flush()
     assert log.producers is not None
     assert log.producers.states[7].last_sequence == 5
-    assert (log.replica.epoch_before_end(), log.end_of_epoch(3)) == (5, (3, 4))
+    assert (log.replica.epoch_before(log.end_offset), log.end_of_epoch(3)) == (5, (3, 4))
     log.replica.cut_to(3, NOW_MS)
     assert log.producers.states[7].last_sequence == 2
-    assert log.replica.epoch_before_end() == 3
+    assert log.replica.epoch_before(log.end_offset) == 3
     # Another history, in an epoch before what was cut.
     place(log, batch(3, producer=7, sequence=3), 3, 4)
-    assert log.leader_epoch == log.replica.epoch_before_end() == 4
+    assert log.leader_epoch == log.replica.epoch_before(log.end_offset) == 4
     log.flush()
     log.close()
     again, _ = open_kafka_log(tmp_path / "k-0", clean=True)
@@ -275,7 +275,7 @@ def test_an_append_that_the_disk_refuses_leaves_nothing(tmp_path: Path) -> None:
 def test_an_epoch_begins_without_a_message(tmp_path: Path) -> None:
     log = follower(tmp_path / "k-0")
     log.replica.begin_epoch(8)
-    assert (log.leader_epoch, log.replica.epoch_before_end()) == (8, 0)
+    assert (log.leader_epoch, log.replica.epoch_before(log.end_offset)) == (8, 0)
     log.flush()
     assert log.end_of_epoch(0) == (0, 10)
     assert "8 10" in (tmp_path / "k-0" / "leader-epoch-checkpoint").read_text()
