@@ -224,7 +224,7 @@ def reference() -> str:
 def _table(settings: Iterable[Setting]) -> str:
     lines = ["| setting | value | default | while running | meaning |", "|---|---|---|---|---|"]
     for setting in settings:
-        default = _shown_default(setting)
+        default = shown_default(setting)
         live = "changes" if setting.is_live else "restart"
         cells = f"`{setting.key}` | {setting.kind.name} | {default} | {live} | {setting.doc}"
         lines.append(f"| {cells} |")
@@ -246,13 +246,7 @@ def _topic_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def setting_row(setting: Setting) -> str:
-    """A row of a table of settings that are read once: without what changes while running."""
-    cells = (f"`{setting.key}`", setting.kind.name, _shown_default(setting), setting.doc)
-    return f"| {' | '.join(cells)} |"
-
-
-def _shown_default(setting: Setting) -> str:
+def shown_default(setting: Setting) -> str:
     if setting.required:
         return "**required**"
     shown = setting.kind.show(setting.default)
