@@ -195,9 +195,6 @@ class ClusterTopics:
             return self._topics.get(topic)
         return self._by_id.get(topic if isinstance(topic, bytes) else topic.bytes)
 
-    def by_id_bytes(self, topic_id: bytes) -> ClusterTopic | None:
-        return self._by_id.get(topic_id)
-
     def throttle_of(self, broker_id: int) -> tuple[float, float]:
         """Bytes a second that a broker sends of what it leads, and fetches, for moves."""
         leader, follower = self.throttles.get(broker_id, Throttle())

@@ -48,7 +48,6 @@ class CopyRow(NamedTuple):
     """
 
     broker_id: int
-    is_in_sync: bool
     why: str
     lag: int | None
     goes: bool
@@ -134,7 +133,6 @@ class ReplicaRow:
         return [
             CopyRow(
                 each,
-                each in known.in_sync,
                 "" if each in known.in_sync else known.why_not_in_sync(each, self.registered),
                 lags.get(each),
                 each in known.removing,

@@ -53,9 +53,7 @@ def _with_copies(
     numbers = {broker_id: set(some) - set(leaders) for broker_id, some in found.items()}
     for number, each in leaders.items():
         numbers.setdefault(each.home, set()).add(number)
-    return (
-        {broker_id: sorted(some) for broker_id, some in numbers.items()} if leaders else {**found}
-    )
+    return {broker_id: sorted(some) for broker_id, some in numbers.items()}
 
 
 class ClusterReader:

@@ -298,7 +298,7 @@ class Fetch(CountingWaiter):
     def _topic(self, asked: str | bytes) -> ClusterTopic | Code:
         topics = self._call.server.topics
         if isinstance(asked, bytes):
-            found = topics.by_id_bytes(asked)
+            found = topics.asked(asked)
             if found is None:
                 return Code.UNKNOWN_TOPIC_ID
             asked = found.name
