@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow.dataset as ds
 import pytest
-from loaded_topic import LoadedTopic, first_release_load
+from loaded_topic import LoadedTopic
 from py4j.protocol import Py4JJavaError
 
 from hermes.errors import LoadTargetError
@@ -223,25 +223,6 @@ def test_a_query_over_files_that_were_compacted_fails(spark, tmp_path, topic) ->
     with pytest.raises(Py4JJavaError, match=r"FILE_NOT_EXIST|FileNotFound|does not exist"):
         before.select("value").collect()
     assert by_read_loaded(spark, tmp_path) == list(range(4))
-
-
-def test_a_target_of_the_first_release_is_read_beside_what_is_new(spark, tmp_path, topic) -> None:
-    store = LocalStore(tmp_path)
-    for topic.count in (5, 12):
-        first_release_load(store, topic)
-    assert by_read_loaded(spark, tmp_path) == list(range(12))
-    topic.count = 20
-    topic.load(store)
-    loaded = read_loaded(spark, tmp_path)
-    assert by_read_loaded(spark, tmp_path) == list(range(20))
-    rows = loaded.groupBy("load").count().orderBy("load").collect()
-    assert [tuple(row) for row in rows] == [(1, 5), (2, 7), (3, 8)]
-    assert loaded.where("load = 2 AND day = '2023-11-02'").count() == 2
-    compact(tmp_path)
-    for name, reader in READERS.items():
-        assert reader(spark, tmp_path) == list(range(20)), name
-    rows = read_loaded(spark, tmp_path).groupBy("load").count().orderBy("load").collect()
-    assert [tuple(row) for row in rows] == [(1, 5), (2, 7), (3, 8)]
 
 
 def test_a_delta_table_has_no_list_of_files(tmp_path, topic) -> None:

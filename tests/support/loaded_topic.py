@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 
 from hermes.spark.load.attempts import LoadResult, run_load
 from hermes.spark.load.commits import open_commits
-from hermes.spark.load.load_target import LoadTarget, TargetSettings, manifest_name
-from hermes.spark.load.plans import LoadCheckpoint, LoadManifest, Piece, Plan
+from hermes.spark.load.load_target import LoadTarget, TargetSettings
+from hermes.spark.load.plans import LoadCheckpoint, Piece, Plan
 from hermes.spark.offsets import TopicPartition
-from hermes.spark.stores import FileStore, LocalStore
+from hermes.spark.stores import FileStore
 
-__all__ = ["CLICKS", "SIZE", "LoadedTopic", "first_release_load", "rows_of"]
+__all__ = ["CLICKS", "SIZE", "LoadedTopic", "rows_of"]
 
 CLICKS = TopicPartition("clicks", 0, 0)
 SIZE = 10
@@ -59,20 +59,20 @@ class LoadedTopic:
         )
         return Plan(last.number + 1, 1_700_000_000_000, "day", pieces, {CLICKS: end * SIZE})
 
-    def write(self, store: FileStore, plan: Plan, directory: str, *, with_load: bool = True) -> int:
+    def write(self, store: FileStore, plan: Plan, directory: str) -> int:
         """As Spark's tasks: a file for each piece."""
         count = 0
         for number, piece in enumerate(plan.pieces):
             name = f"{directory}/topic=clicks/day={piece.period}/part-{number}.parquet"
             messages = range(piece.start // SIZE, piece.end // SIZE)
-            content = content_of(plan.number, messages, with_load)
+            content = content_of(plan.number, messages)
             store.make_directory(name.rpartition("/")[0])
             store.create(name, content)
             count += len(messages)
         return count
 
 
-def content_of(load: int, messages: range, with_load: bool) -> bytes:
+def content_of(load: int, messages: range) -> bytes:
     """A data file."""
     count = len(messages)
     columns = {
@@ -85,41 +85,9 @@ def content_of(load: int, messages: range, with_load: bool) -> bytes:
         "value": pa.array([b"%d" % number for number in messages], pa.binary()),
         "timestamp": pa.array([None] * count, pa.timestamp("us", "UTC")),
     }
-    if not with_load:
-        del columns["load"]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink)
     return sink.getvalue().to_pybytes()
-
-
-def first_release_load(store: LocalStore, topic: LoadedTopic) -> None:
-    """Load as the first release did: a directory for each load, and a manifest that names it."""
-    target = LoadTarget.find(store) or LoadTarget(store, TargetSettings())
-    target.create()
-    number = sum(1 for _ in store.names("_hermes/manifests")) + 1
-    last = LoadCheckpoint(number - 1, {})
-    if number > 1:
-        content = store.read(manifest_name(number - 1)) or b""
-        last = LoadCheckpoint(number - 1, LoadManifest.decode(content, "", "").offsets)
-    plan = topic.plan(last)
-    assert plan is not None
-    target.propose(plan)
-    directory = f"data/load={number:020d}/attempt=0000000{number}"
-    messages = topic.write(store, plan, directory, with_load=False)
-    files = store.walk(directory)
-    sizes = sum(each.size_bytes for each in files)
-    manifest = LoadManifest(
-        number,
-        plan.planned_ms,
-        messages,
-        len(files),
-        sizes,
-        plan.log_bytes,
-        directory,
-        plan.ranges,
-        plan.offsets,
-    )
-    assert store.create(manifest_name(number), manifest.encode())
 
 
 def rows_of(paths: list[str] | list[Path]) -> list[int]:

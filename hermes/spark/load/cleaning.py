@@ -13,7 +13,6 @@ from hermes.spark.load.load_target import (
     ATTEMPTS,
     COMPACTION,
     DATA,
-    FIRST_ATTEMPT,
     PLANS,
     RECORDS,
     LoadTarget,
@@ -105,15 +104,10 @@ def _attempts(
     journal.settle()
     state = journal.state
     remove_plans(store, state)
-    used = {each.directory for each in state.unlisted.values()}
-    used |= {match[0] for name in state.files if (match := FIRST_ATTEMPT.match(name))}
     attempts = target.attempts()
     kept = [directory for number, directory in attempts if number > state.load]
-    orphans = [*compactions, *(each for _, each in attempts if each not in (*kept, *used))]
-    inside = tuple(f"{each}/" for each in (*orphans, *kept, *used))
-    counting = state.files.keys()
-    strays = {name: size for name, size in listed.items() if name not in counting}
-    strays = {name: size for name, size in strays.items() if not name.startswith(inside)}
+    orphans = [*compactions, *(directory for number, directory in attempts if number <= state.load)]
+    strays = {name: size for name, size in listed.items() if name not in state.files}
     return state.load, orphans, kept, strays
 
 

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
 from hermes.config.units import format_size
 from hermes.errors import ConfigError
 from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import Addition, JournalEntry, LoadedFile, folder_of
-from hermes.spark.load.load_target import ATTEMPTS, DATA
+from hermes.spark.load.load_target import ATTEMPTS
 from hermes.spark.load.loaded import open_target
 from hermes.spark.load.rewriting import rewritten
 from hermes.spark.stores import FileStore, Session
@@ -90,7 +88,6 @@ def compact(
     journal = Journal(opened.store)
     journal.read()
     journal.settle()
-    journal.migrate()
     done: list[Compacted] = []
     conflicts: list[tuple[str, str]] = []
     for (topic, period), listed in journal.state.in_folders().items():
@@ -108,9 +105,8 @@ def compact(
 
 def _small(listed: Sequence[LoadedFile], target_bytes: int) -> list[LoadedFile]:
     """The files of a folder that should become others; none if that would change nothing."""
-    small = [each for each in listed if each.size_bytes < target_bytes or each.load is not None]
-    is_worth_it = len(small) > 1 or any(each.load is not None for each in small)
-    return small if is_worth_it else []
+    small = [each for each in listed if each.size_bytes < target_bytes]
+    return small if len(small) > 1 else []
 
 
 def _compact(
@@ -150,23 +146,10 @@ def _compact(
 def _written(
     store: FileStore, attempt: str, files: Sequence[LoadedFile], target_bytes: int
 ) -> Iterator[Addition]:
-    folder = f"{DATA}/{_below(files[0].name)}"
+    folder = folder_of(files[0].name)
     store.make_directory(attempt)
-    for index, (content, rows) in enumerate(rewritten(store, files, target_bytes, _with_load)):
+    for index, (content, rows) in enumerate(rewritten(store, files, target_bytes)):
         source = f"{attempt}/part-{index:05d}.parquet"
         name = f"{folder}/{attempt.rpartition('/')[2]}-{index:05d}.parquet"
         store.create(source, content)
         yield Addition(LoadedFile(name, len(content), rows), source)
-
-
-def _with_load(file: LoadedFile, batch: pa.RecordBatch) -> pa.RecordBatch:
-    if file.load is None or "load" in batch.schema.names:
-        return batch
-    load = pa.repeat(pa.scalar(file.load, pa.int64()), batch.num_rows)
-    return batch.add_column(0, pa.field("load", pa.int64()), load)
-
-
-def _below(name: str) -> str:
-    """The folder of a file from `topic=` on: the first release had others above it."""
-    folder = folder_of(name)
-    return folder[folder.index("topic=") :] if "topic=" in folder else folder

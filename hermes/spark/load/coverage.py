@@ -18,7 +18,7 @@ _Columns: TypeAlias = Mapping[str, "np.ndarray[Any, np.dtype[Any]]"]
 #: The files of each topic and period.
 Folders: TypeAlias = Mapping[tuple[str, str], Sequence[LoadedFile]]
 
-_COLUMNS: Final = ("broker", "partition", "offset", "next_offset", "index")
+_COLUMNS: Final = ["load", "broker", "partition", "offset", "next_offset", "index"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def read_runs(store: FileStore, topic: str, file: LoadedFile) -> tuple[int, int,
     with store.open(file.name) as opened:
         size_bytes = opened.seek(0, 2)
         with pq.ParquetFile(opened) as source:
-            runs = list(_runs(source, topic, file.load))
+            runs = list(_runs(source, topic))
             return size_bytes, source.metadata.num_rows, runs
 
 
@@ -70,15 +70,13 @@ def difference(
             yield start, end
 
 
-def _runs(source: pq.ParquetFile, topic: str, load: int | None) -> Iterator[OffsetRun]:
-    columns = [*_COLUMNS, *(["load"] if load is None else [])]
+def _runs(source: pq.ParquetFile, topic: str) -> Iterator[OffsetRun]:
     last: OffsetRun | None = None
     row: _Columns = {}  # the last one of the batch before
-    for batch in source.iter_batches(columns=columns):
+    for batch in source.iter_batches(columns=_COLUMNS):
         if not batch.num_rows:
             continue
-        values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in columns}
-        values.setdefault("load", np.full(batch.num_rows, load))
+        values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in _COLUMNS}
         if row:
             values = {name: np.concatenate((row[name], values[name])) for name in values}
         for run in _batch_runs(topic, values):

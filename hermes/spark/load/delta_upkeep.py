@@ -145,7 +145,7 @@ def _written(
     return data_files(store, directory)
 
 
-def _with_columns(schema: pa.Schema, file: LoadedFile, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_columns(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The table's columns, of which an older file may lack some."""
     arrays = [
         batch.column(each.name).cast(each.type)
@@ -165,7 +165,7 @@ def table_records(target: LoadTarget) -> TargetContents:
             if LOAD_KEY in each:
                 load = each[LOAD_KEY]
                 loads[load["number"]] = LoadRecord(
-                    load["messages"], "", load["directory"], load.get("may_lack")
+                    load["messages"], "", load["directory"], load["may_lack"]
                 )
             if _EXPIRE_KEY in each:
                 said = each[_EXPIRE_KEY]

@@ -104,7 +104,6 @@ def _expire(target: LoadTarget, before: str, topics: tuple[str, ...], dry_run: b
     journal = Journal(target.store)
     journal.read()
     if dry_run:
-        journal.list_first_release()
         return _outcome(journal.state, before, _expired(journal.state, before, topics))
     outcome = Expiry(before)
 

@@ -30,10 +30,9 @@ from contextlib import suppress
 from typing import Final
 
 from hermes.errors import LoadTargetError
-from hermes.spark.load.journal_entries import JournalEntry, LoadedFile, decode_entry, folder_of
+from hermes.spark.load.journal_entries import JournalEntry, decode_entry, folder_of
 from hermes.spark.load.journal_snapshot import JournalSnapshot
 from hermes.spark.load.load_target import (
-    FIRST_ATTEMPT,
     MANIFESTS,
     PUBLISHED,
     RECORDS,
@@ -41,8 +40,7 @@ from hermes.spark.load.load_target import (
     manifest_name,
     numbered,
 )
-from hermes.spark.load.plans import LoadManifest, parsing
-from hermes.spark.parquet import data_files
+from hermes.spark.load.plans import parsing
 from hermes.spark.stores import FileStore
 
 #: After how many entries a summary is due.
@@ -77,12 +75,6 @@ class Journal:
             "one: try again"
         )
 
-    def list_first_release(self) -> None:
-        for number, load in list(self.state.unlisted.items()):
-            found = data_files(self._store, load.directory)
-            files = [LoadedFile(each.name, each.size_bytes, each.rows, number) for each in found]
-            self.state.list_files(number, files)
-
     # -- committing -----------------------------------------------------------------------------
 
     def commit(
@@ -98,7 +90,6 @@ class Journal:
             OSError: the store fails: it isn't known whether the entry is committed; see `give_up`.
             LoadTargetError: a record is missing or damaged.
         """
-        self.migrate()
         while (entry := make(self.state)) is not None:
             if self._append(entry):
                 return entry
@@ -165,10 +156,7 @@ class Journal:
                 raise LoadTargetError(f"{place} is missing: {_ADVICE}")
 
     def _read_on(self) -> list[JournalEntry] | None:
-        """Read what has happened since; None when there is a new summary, and this must start over.
-
-        Entries of the first release are left out of the list.
-        """
+        """Read what has happened since; None when there is a new summary: this must start over."""
         found = []
         while True:
             name = manifest_name(self.state.sequence + 1)
@@ -178,15 +166,12 @@ class Journal:
             place = str(self._store.place(name))
             try:
                 entry = decode_entry(content, place, _ADVICE)
-                if isinstance(entry, LoadManifest):
-                    self._check_first(entry, place)
                 self._apply(entry)
             except LoadTargetError:
                 if self._newest(SUMMARIES) != self._summary:
                     return None
                 raise
-            if isinstance(entry, JournalEntry):
-                found.append(entry)
+            found.append(entry)
         return found if self._newest(SUMMARIES) == self._summary else None
 
     def _append(self, entry: JournalEntry) -> bool:
@@ -199,19 +184,11 @@ class Journal:
         self._apply(entry)
         return True
 
-    def _check_first(self, manifest: LoadManifest, place: str) -> None:
-        directory = FIRST_ATTEMPT.fullmatch(manifest.directory)
-        number = manifest.number
-        if number != self.state.sequence + 1 or directory is None or int(directory[1]) != number:
-            wanted = self.state.sequence + 1
-            raise LoadTargetError(f"{place} is damaged (it is not of load {wanted}); {_ADVICE}")
-
-    def _apply(self, entry: JournalEntry | LoadManifest) -> None:
+    def _apply(self, entry: JournalEntry) -> None:
         place = self._store.place(manifest_name(self.state.sequence + 1))
         with parsing(str(place), _ADVICE):
             self.state.apply(entry)
-        if isinstance(entry, JournalEntry):
-            self._entries.append((self.state.sequence, entry))
+        self._entries.append((self.state.sequence, entry))
 
     def _publish(self, entry: JournalEntry) -> None:
         for name in entry.removed:
@@ -233,16 +210,8 @@ class Journal:
         if entry.attempt:
             self._store.delete_tree(entry.attempt)
 
-    def migrate(self) -> None:
-        if self.state.unlisted:
-            self.list_first_release()
-            self.publish()
-            self._write_summary()
-
     def _write_summary(self) -> None:
         """Write a summary, and remove what it makes superfluous. All entries are published."""
-        if self.state.unlisted:
-            return
         before = self._newest(SUMMARIES)
         if before > self.state.sequence:
             return

@@ -9,9 +9,6 @@
 
 An added file is [its name, size in bytes, rows, where the attempt has left it]; `load` is the
 load's manifest, see `plans`. After a `fence` the attempts in it can't be committed.
-
-The first release wrote only loads, as version 1: such a manifest is an entry, too. It refuses
-version 2, in the words that a newer release wrote this.
 """
 
 import json
@@ -20,31 +17,23 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from hermes.quoting import printable, quoted
-from hermes.spark.load.plans import PERIOD, LoadManifest, newer_version, parse_document, parsing
+from hermes.spark.load.plans import PERIOD, LoadManifest, other_version, parse_document, parsing
 
 _FORMAT: Final = "hermes load manifest"
 _KINDS: Final = ("load", "compact", "expire", "fence")
 
 
 class LoadedFile(NamedTuple):
-    """A data file that counts; `key=value` folders in its name are columns.
-
-    `load` is the number of its load, where no column says so, as in files of the first release.
-    """
+    """A data file that counts; `key=value` folders in its name are columns."""
 
     name: str
     size_bytes: int
     rows: int
-    load: int | None = None
-
-    def document(self) -> list[Any]:
-        values: list[Any] = [self.name, self.size_bytes, self.rows]
-        return values if self.load is None else [*values, self.load]
 
     @classmethod
     def parse(cls, value: list[Any]) -> "LoadedFile":
         name, *numbers = value
-        if not 2 <= len(numbers) <= 3 or any(type(n) is not int or n < 0 for n in numbers):
+        if len(numbers) != 2 or any(type(n) is not int or n < 0 for n in numbers):
             raise ValueError(f"expected a file's name, size and rows, got {quoted(value)}")
         return cls(_name(name), *numbers)
 
@@ -81,7 +70,7 @@ class JournalEntry:
         if self.load is not None:
             document["load"] = self.load.document()
         if self.added:
-            document["added"] = [[*each.file.document(), each.source] for each in self.added]
+            document["added"] = [[*each.file, each.source] for each in self.added]
         if self.removed:
             document["removed"] = list(self.removed)
         if self.kind == "expire":
@@ -91,16 +80,14 @@ class JournalEntry:
         return json.dumps(document).encode() + b"\n"
 
 
-def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry | LoadManifest:
-    """Read an entry, or a manifest of the first release. LoadTargetError says what to do."""
-    document = parse_document(content, _FORMAT, source, advice, (1, 2))
-    if document["version"] == 1:
-        return LoadManifest.decode(content, source, advice)
+def decode_entry(content: bytes, source: str, advice: str) -> JournalEntry:
+    """Read an entry. LoadTargetError says what to do."""
+    document = parse_document(content, _FORMAT, source, advice, version=2)
     with parsing(source, advice):
         kind = document["kind"]
         if kind in _KINDS:
             return _entry(kind, document, source, advice)
-    raise newer_version(source, f"2, {printable(str(kind), 40)}")
+    raise other_version(source, f"2, {printable(str(kind), 40)}")
 
 
 def folder_of(name: str) -> str:

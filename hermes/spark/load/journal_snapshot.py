@@ -8,14 +8,13 @@ A summary is a snapshot written down, so that a reader opens one file and the fe
      "loads": {"61": [81, "2026-11-24", "<attempt's directory>", false], ...},
      "expiries": [["2026-10-01", [], 40]]}
 
-A file of the first release has a fourth value, the number of its load. A load has its messages, the
-newest period of its files, its attempt's directory, and whether it was allowed to lack messages. An
-expiry has the first period that it kept, its topics (none for all), and the last load before it.
+A load has its messages, the newest period of its files, its attempt's directory, and whether it
+was allowed to lack messages. An expiry has the first period that it kept, its topics (none for
+all), and the last load before it.
 """
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -33,7 +32,7 @@ class LoadRecord(NamedTuple):
     messages: int
     newest: str
     attempt: str
-    may_lack: bool | None
+    may_lack: bool
 
 
 class ExpiryRecord(NamedTuple):
@@ -55,7 +54,6 @@ class JournalSnapshot:
         offsets: where the next load starts, for every partition that was ever loaded.
         loads: by number; those that have expired as a whole are left out.
         expiries: in their order; those that a later one includes are left out.
-        unlisted: manifests of the first release, by number, whose files are not in `files`.
     """
 
     def __init__(self) -> None:
@@ -65,43 +63,30 @@ class JournalSnapshot:
         self.files: dict[str, LoadedFile] = {}
         self.loads: dict[int, LoadRecord] = {}
         self.expiries: list[ExpiryRecord] = []
-        self.unlisted: dict[int, LoadManifest] = {}
 
-    def check(self, entry: JournalEntry | LoadManifest) -> None:
+    def check(self, entry: JournalEntry) -> None:
         """Raise ValueError unless an entry follows on this snapshot."""
-        load = entry if isinstance(entry, LoadManifest) else entry.load
+        load = entry.load
         if load is not None and load.number != self.load + 1:
             raise ValueError(f"it is of load {load.number}, and load {self.load + 1} is next")
-        if isinstance(entry, LoadManifest):
-            return
         if twice := {each.file.name for each in entry.added} & self.files.keys():
             raise ValueError(f"{min(twice)} counts already")
         if missing := set(entry.removed) - self.files.keys():
             raise ValueError(f"{min(missing)} is to be removed, and doesn't count")
 
-    def apply(self, entry: JournalEntry | LoadManifest) -> None:
+    def apply(self, entry: JournalEntry) -> None:
         """Take in the next entry. Raises ValueError as `check`, and changes nothing then."""
         self.check(entry)
-        if isinstance(entry, LoadManifest):
-            self.unlisted[entry.number] = entry
-            self._add_load(entry, "")
-        else:
-            for name in entry.removed:
-                del self.files[name]
-            for each in entry.added:
-                self.files[each.file.name] = each.file
-            if entry.load is not None:
-                names = (each.file.name for each in entry.added)
-                self._add_load(entry.load, max(map(period_of, names), default=""))
-            if entry.kind == "expire":
-                self._expire(ExpiryRecord(entry.before, entry.topics, self.load))
+        for name in entry.removed:
+            del self.files[name]
+        for each in entry.added:
+            self.files[each.file.name] = each.file
+        if entry.load is not None:
+            names = (each.file.name for each in entry.added)
+            self._add_load(entry.load, max(map(period_of, names), default=""))
+        if entry.kind == "expire":
+            self._expire(ExpiryRecord(entry.before, entry.topics, self.load))
         self.sequence += 1
-
-    def list_files(self, number: int, files: Sequence[LoadedFile]) -> None:
-        del self.unlisted[number]
-        self.files.update((each.name, each) for each in files)
-        newest = max((period_of(each.name) for each in files), default="")
-        self.loads[number] = self.loads[number]._replace(newest=newest)
 
     def in_folders(self) -> dict[tuple[str, str], list[LoadedFile]]:
         """The files by topic and period, those of a folder sorted by name."""
@@ -117,7 +102,7 @@ class JournalSnapshot:
             "sequence": self.sequence,
             "load": self.load,
             "offsets": nested(self.offsets),
-            "files": [self.files[name].document() for name in sorted(self.files)],
+            "files": [self.files[name] for name in sorted(self.files)],
             "loads": {str(number): list(self.loads[number]) for number in sorted(self.loads)},
             "expiries": self.expiries,
         }
@@ -125,7 +110,7 @@ class JournalSnapshot:
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "JournalSnapshot":
-        document = parse_document(content, _FORMAT, source, advice, (2,))
+        document = parse_document(content, _FORMAT, source, advice, version=2)
         state = cls()
         with parsing(source, advice):
             state.sequence, state.load = int(document["sequence"]), int(document["load"])
@@ -153,7 +138,7 @@ class JournalSnapshot:
         if expired.topics:
             return
         for number, each in list(self.loads.items()):
-            if each.newest < expired.before and number not in self.unlisted:
+            if each.newest < expired.before:
                 del self.loads[number]
 
 

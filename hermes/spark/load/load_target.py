@@ -10,9 +10,9 @@ Every attempt at a load writes into a fresh directory, so what a crash leaves be
 nobody. Once it is committed, its files move to `data`, where nothing else is. A record is created
 whole, and only once, see `hermes.spark.stores`.
 
-In a Delta table, which has its own log, attempts stay where they are written, and so they did in
-the first release: `data/load=<20 digits>/attempt=<8 hex digits>/topic=.../`. What a compaction of
-such a table writes is in `data/compact=<16 hex digits>/topic=.../`.
+In a Delta table, which has its own log, attempts stay where they are written:
+`data/load=<20 digits>/attempt=<8 hex digits>/topic=.../`. What a compaction of such a table writes
+is in `data/compact=<16 hex digits>/topic=.../`.
 """
 
 import json
@@ -40,12 +40,12 @@ _TARGET: Final = f"{RECORDS}/target.json"
 #: What may be in a directory without making it a foreign one.
 _HARMLESS: Final = {RECORDS, "lost+found"}
 
-#: The directory of an attempt in a Delta table or by the first release, relative to the target;
-#: the group is the load's number.
-FIRST_ATTEMPT: Final = re.compile(r"data/load=([0-9]{20})/attempt=[0-9a-f]{8}")
+# The directory of an attempt at a load, in a Delta table and in plain Parquet, relative to the
+# target; the group is the load's number.
+_DELTA_ATTEMPT: Final = re.compile(r"data/load=([0-9]{20})/attempt=[0-9a-f]{8}")
+_ATTEMPT: Final = re.compile(r"_hermes/attempts/load-([0-9]{20})-[0-9a-f]{8}")
 #: The directory of an attempt at a compaction.
 COMPACTION: Final = re.compile(r"_hermes/attempts/compact-[0-9]{20}-[0-9a-f]{8}")
-_ATTEMPT: Final = re.compile(r"_hermes/attempts/load-([0-9]{20})-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +174,12 @@ class LoadTarget:
         return name
 
     def attempts(self) -> list[tuple[int, str]]:
-        names = [f"{ATTEMPTS}/{name}" for name in self.store.names(ATTEMPTS)]
-        for load in self.store.names(DATA):
-            if load.startswith("load="):
-                names += [f"{DATA}/{load}/{name}" for name in self.store.names(f"{DATA}/{load}")]
-        matches = (_ATTEMPT.fullmatch(name) or FIRST_ATTEMPT.fullmatch(name) for name in names)
+        folders, form = [ATTEMPTS], _ATTEMPT
+        if self.settings.sink == "delta":
+            loads = [name for name in self.store.names(DATA) if name.startswith("load=")]
+            folders, form = [f"{DATA}/{name}" for name in loads], _DELTA_ATTEMPT
+        names = [f"{folder}/{name}" for folder in folders for name in self.store.names(folder)]
+        matches = map(form.fullmatch, names)
         return [(int(match[1]), match[0]) for match in matches if match]
 
 

@@ -4,11 +4,10 @@ Attempts that failed are never read.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructType
 
 from hermes.errors import LoadTargetError
 from hermes.spark.file_system import LocalFileSystem
@@ -16,7 +15,6 @@ from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_snapshot import JournalSnapshot
 from hermes.spark.load.load_target import DATA, LoadTarget
 from hermes.spark.load.tasks import loaded_schema
-from hermes.spark.parquet import data_files
 from hermes.spark.stores import Session, open_store
 
 
@@ -47,21 +45,16 @@ def read_loaded(
 
         return read_delta(spark, str(opened.place()), storage=storage)
     schema = loaded_schema(opened.settings.partition_by)
-    state = published_state(opened)
-    later = [name for name, each in state.files.items() if each.load is None]
-    first = [name for name, each in state.files.items() if each.load is not None]
-    first += [each.directory for each in state.unlisted.values()]
-    # In data of the first release the load is a folder, and so is the attempt.
-    first_schema = StructType([*schema.fields]).add("attempt", StringType())
-    parts = [
-        _open(spark, opened, columns, names)
-        for columns, names in ((schema, later), (first_schema, first))
-        if names
-    ]
-    rows = parts[0] if parts else spark.createDataFrame([], schema)
-    for each in parts[1:]:
-        rows = rows.select(*schema.names).union(each.select(*schema.names))
-    return rows.select(*schema.names)
+    names = list(published_state(opened).files)
+    if not names:
+        return spark.createDataFrame([], schema)
+    rows = (
+        spark.read.schema(schema)
+        .options(**opened.store.spark_settings(spark))
+        .option("basePath", opened.store.url(DATA))
+        .parquet(*(_escaped(opened.store.url(each)) for each in names))
+    )
+    return rows.select(*schema.names)  # Spark puts those of the folders last
 
 
 def loaded_files(
@@ -69,9 +62,8 @@ def loaded_files(
 ) -> list[str]:
     """The files that count in a target of Parquet, for readers that take a list of them.
 
-    Such a reader sees a load, an expiry or a compaction either as a whole or not at all; but for
-    data of the first release, the column `load` is in the files, and `topic`, `day` and `hour` are
-    in their names.
+    Such a reader sees a load, an expiry or a compaction either as a whole or not at all. The column
+    `load` is in the files, and `topic`, `day` and `hour` are in their names.
 
     Example:
         duckdb.read_parquet(loaded_files("/data/clicks"), hive_partitioning=True)
@@ -89,11 +81,7 @@ def loaded_files(
     opened = open_target(target, spark, storage)
     if opened.settings.sink == "delta":
         raise LoadTargetError(f"{opened.place()} is a Delta table, whose log lists its files")
-    state = published_state(opened)
-    journal_files = list(state.files)
-    for each in state.unlisted.values():
-        journal_files += [file.name for file in data_files(opened.store, each.directory)]
-    return [str(opened.place(name)) for name in sorted(journal_files)]
+    return [str(opened.place(name)) for name in sorted(published_state(opened).files)]
 
 
 def published_state(target: LoadTarget) -> JournalSnapshot:
@@ -111,17 +99,6 @@ def published_state(target: LoadTarget) -> JournalSnapshot:
             f"{target.place(DATA)}, and this process can't ({error}): run hermes load --clean-up"
         ) from error
     return state
-
-
-def _open(
-    spark: SparkSession, target: LoadTarget, schema: StructType, names: Sequence[str]
-) -> DataFrame:
-    return (
-        spark.read.schema(schema)
-        .options(**target.store.spark_settings(spark))
-        .option("basePath", target.store.url(DATA))
-        .parquet(*(_escaped(target.store.url(each)) for each in names))
-    )
 
 
 def open_target(

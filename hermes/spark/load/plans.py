@@ -19,13 +19,14 @@ offsets are committed together.
     {"format": "hermes load manifest", "version": 1, "number": 3, "planned_ms": 1764115200000,
      "messages": 81, "files": 2, "file_bytes": 5120, "log_bytes": 8192,
      "directory": "data/load=00000000000000000003/attempt=9f1c2ab4",
-     "ranges": {"clicks": {"0-0": [0, 8192]}}, "offsets": {"clicks": {"0-0": 8192}}}
+     "ranges": {"clicks": {"0-0": [0, 8192]}}, "offsets": {"clicks": {"0-0": 8192}},
+     "may_lack": false}
 """
 
 import datetime
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -81,7 +82,7 @@ class Plan:
     Attributes:
         pieces: ordered by partition and offset; those of a partition are contiguous.
         offsets: where the next load starts, for every partition that was ever loaded.
-        counting: the topics whose offsets count messages, not bytes; earlier releases didn't say.
+        counting: the topics whose offsets count messages, not bytes.
     """
 
     number: int
@@ -156,8 +157,7 @@ class LoadManifest:
 
     Attributes:
         offsets: where the next load starts, for every partition that was ever loaded.
-        may_lack: whether it was allowed to leave out messages that are gone or damaged; None where
-            an earlier release didn't say.
+        may_lack: whether it was allowed to leave out messages that are gone or damaged.
     """
 
     number: int
@@ -169,24 +169,21 @@ class LoadManifest:
     directory: str
     ranges: Ranges
     offsets: Offsets
-    may_lack: bool | None = None
+    may_lack: bool = False
 
     def document(self) -> dict[str, Any]:
         ranges: dict[str, dict[str, list[int]]] = {}
         for each, (start, end) in sorted(self.ranges.items()):
             ranges.setdefault(each.topic, {})[each.name] = [start, end]
-        document = {
+        return {
             "format": _MANIFEST,
             "version": 1,
             **{key: getattr(self, key) for key in _COUNTS},
             "directory": self.directory,
             "ranges": ranges,
             "offsets": nested(self.offsets),
+            "may_lack": self.may_lack,
         }
-        return document if self.may_lack is None else {**document, "may_lack": self.may_lack}
-
-    def encode(self) -> bytes:
-        return json.dumps(self.document()).encode() + b"\n"
 
     @classmethod
     def decode(cls, content: bytes, source: str, advice: str) -> "LoadManifest":
@@ -197,7 +194,7 @@ class LoadManifest:
                 directory=str(document["directory"]),
                 ranges=_ranges(document["ranges"]),
                 offsets=unnested(document["offsets"]),
-                may_lack=_truth(document.get("may_lack")),
+                may_lack=bool(document["may_lack"]),
             )
 
 
@@ -208,15 +205,15 @@ def period_at(time_ms: int, partition_by: Granularity) -> str:
 
 
 def parse_document(
-    content: bytes, kind: str, source: str, advice: str, versions: Collection[int] = (1,)
+    content: bytes, kind: str, source: str, advice: str, version: int = 1
 ) -> dict[str, Any]:
     """Read a JSON object of a certain `format`. LoadTargetError says what to do about another."""
     with parsing(source, advice):
         document = json.loads(content)
         if not isinstance(document, dict) or document.get("format") != kind:
             raise ValueError(f"it is not a {kind}")
-    if document.get("version") not in versions:
-        raise newer_version(source, quoted(document.get("version")))
+    if document.get("version") != version:
+        raise other_version(source, quoted(document.get("version")))
     return document
 
 
@@ -232,8 +229,8 @@ def parsing(source: str, advice: str) -> Iterator[None]:
         ) from error
 
 
-def newer_version(source: str, version: str) -> LoadTargetError:
-    return LoadTargetError(f"{source}: a newer version of Hermes wrote this (version {version})")
+def other_version(source: str, version: str) -> LoadTargetError:
+    return LoadTargetError(f"{source}: another version of Hermes wrote this (version {version})")
 
 
 def _whole_number(value: object) -> int:
@@ -241,12 +238,6 @@ def _whole_number(value: object) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"expected a whole number, got {quoted(value)}")
     return value
-
-
-def _truth(value: object) -> bool | None:
-    if value is None or isinstance(value, bool):
-        return value
-    raise ValueError(f"expected true or false, got {quoted(value)}")
 
 
 def _ranges(value: Mapping[str, Mapping[str, list[int]]]) -> Ranges:

@@ -15,14 +15,14 @@ from hermes.spark.stores import FileStore
 _ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
 
 #: Makes what is in a file what it is in the new ones.
-Adapt: TypeAlias = Callable[[LoadedFile, pa.RecordBatch], pa.RecordBatch]
+Adapt: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def rewritten(
     store: FileStore,
     files: Sequence[LoadedFile],
     target_bytes: int,
-    adapt: Adapt = lambda _, batch: batch,
+    adapt: Adapt = lambda batch: batch,
     codec: str = "",
 ) -> Iterator[tuple[bytes, int]]:
     """The contents of new files, and how many messages each holds, in the order of the old ones.
@@ -57,7 +57,7 @@ def _groups(
         count = 0
         for batch in _batches(store, file):
             count += batch.num_rows
-            batch = adapt(file, batch)
+            batch = adapt(batch)
             if held and held[0].schema != batch.schema:
                 batch = batch.cast(held[0].schema)
             held.append(batch)

@@ -18,7 +18,7 @@ from hermes.spark.file_system import LocalFileSystem
 from hermes.spark.load.coverage import OffsetRun, TargetContents, difference, overlaps, read_runs
 from hermes.spark.load.journal_entries import LoadedFile
 from hermes.spark.load.journal_snapshot import JournalSnapshot, LoadRecord
-from hermes.spark.load.load_target import DATA, FIRST_ATTEMPT, LoadTarget, plan_name
+from hermes.spark.load.load_target import DATA, LoadTarget, plan_name
 from hermes.spark.load.loaded import open_target, published_state
 from hermes.spark.load.plans import Plan
 from hermes.spark.offsets import TopicPartition
@@ -82,10 +82,8 @@ def verify(
     listed = [each.name for each in opened.store.walk(DATA)]
     outcome = _Comparison(opened, lambda: _journaled(published_state(opened))).run()
     state = published_state(opened)
-    used = tuple(f"{each.directory}/" for each in state.unlisted.values())
     for name in listed:
-        is_first = FIRST_ATTEMPT.match(name) is not None
-        if name not in state.files and not is_first and not name.startswith(used):
+        if name not in state.files:
             outcome.problems.append(
                 f"{opened.place(name)} is not of a load, and other readers may read it: run "
                 "hermes load --clean-up"
@@ -102,6 +100,7 @@ class _Comparison:
         self._target = target
         self._read = read
         self._records = read()
+        self._loads = self._records.loads  # what was there first is compared
         self._planned: dict[tuple[str, str], _Ranges] = {}
         self._folders_of: dict[int, set[tuple[str, str]]] = {}
         self._lacking: set[int] = set()
@@ -109,9 +108,8 @@ class _Comparison:
         self._outcome = Verification()
 
     def run(self) -> Verification:
-        loads = self._records.loads
         last: Plan | None = None
-        for number in sorted(loads):
+        for number in sorted(self._loads):
             plan = self._plan(number)
             if plan is not None:
                 self._compare_start(plan, last)
@@ -126,7 +124,7 @@ class _Comparison:
         for each in sorted(planned | self._records.folders.keys()):
             self._compare_folder(*each)
         for number in self._folders_of:
-            self._compare_count(number, loads[number])
+            self._compare_count(number, self._loads[number])
         self._outcome.loads = len(self._folders_of)
         return self._outcome
 
@@ -249,13 +247,7 @@ class _Comparison:
 
     def _report_gap(self, number: int, text: str) -> None:
         """A gap is a problem, unless the load was allowed to leave one."""
-        load = self._records.loads.get(number)
-        may_lack = None if load is None else load.may_lack
-        if may_lack is False:
-            self._outcome.problems.append(text)
-        elif may_lack:
+        if self._loads[number].may_lack:
             self._outcome.notes.append(f"{text} (it was allowed to lack messages)")
         else:
-            self._outcome.notes.append(
-                f"{text} (an earlier release didn't say if that was allowed)"
-            )
+            self._outcome.problems.append(text)

@@ -301,7 +301,7 @@ def test_a_clean_up_under_a_slow_loser_does_not_hide_who_won(target, topic, load
         (
             "target.json",
             b'{"format": "hermes load target", "version": 2}',
-            "newer version of Hermes",
+            "another version of Hermes",
         ),
         (
             "target.json",

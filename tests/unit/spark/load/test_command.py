@@ -112,7 +112,7 @@ def test_lost_data_name_the_option_of_the_command(tmp_path) -> None:
         target = LoadTarget(LocalStore(tmp_path / "t"), TargetSettings())
         target.create()
         partition = TopicPartition("clicks", 0, 0)
-        directory = f"data/load={1:020d}/attempt=00000000"
+        directory = f"_hermes/attempts/load-{1:020d}-00000000"
         done = LoadManifest(1, 0, 9, 1, 9, 500, directory, {partition: (0, 500)}, {partition: 500})
         assert JournalCommits(target).commit(done, [])
         ran = hermes("--to", tmp_path / "t", "-b", f"{running.host}:{running.port}", "clicks")

@@ -72,8 +72,8 @@ def test_a_table_by_the_hour_expires_by_the_hour(store) -> None:
             )
             return type(plan)(plan.number, plan.planned_ms, "hour", pieces, plan.offsets)
 
-        def write(self, store, plan, directory, *, with_load=True):
-            count = super().write(store, plan, directory, with_load=with_load)
+        def write(self, store, plan, directory):
+            count = super().write(store, plan, directory)
             for each in store.walk(directory):
                 folder, _, name = each.name.rpartition("/")
                 day, _, hour = folder.rpartition("T")

@@ -1,10 +1,10 @@
-"""What expires, is compacted and verified in a target of Parquet, also of the first release."""
+"""What expires, is compacted and verified in a target of Parquet."""
 
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from loaded_topic import SIZE, LoadedTopic, first_release_load, rows_of
+from loaded_topic import SIZE, LoadedTopic, rows_of
 
 from hermes.errors import ConfigError, LoadTargetError
 from hermes.spark.load import clean_up, compact, expire, loaded_files, verify
@@ -15,7 +15,6 @@ from hermes.spark.load.expiring import first_kept
 from hermes.spark.load.journal import Journal
 from hermes.spark.load.journal_entries import JournalEntry
 from hermes.spark.load.load_target import LoadTarget
-from hermes.spark.load.plans import LoadManifest
 from hermes.spark.stores import LocalStore
 
 NOW_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
@@ -124,37 +123,12 @@ def test_other_ages_are_refused(older_than) -> None:
         first_kept(older_than, "day", NOW_MS)
 
 
-def test_a_target_of_the_first_release_is_read_and_migrated(store, topic) -> None:
-    for count in (4, 12):
-        topic.count = count
-        first_release_load(store, topic)
-    before = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
-    assert rows_of(loaded_files(store.path)) == list(range(12))
-    assert verify(store.path).problems == []
-    after = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
-    assert before == after, "reading changes nothing"
-    topic.count = 20
-    assert topic.load(store).number == 3
-    assert rows_of(loaded_files(store.path)) == list(range(20))
-    assert {number for number, _ in enumerate(store.names("_hermes/summaries"))} == {0}
-    assert compact(store.path).folders != ()
-    assert rows_of(in_a_glob(store)) == list(range(20))
-    assert not any("load=" in str(path) for path in in_a_glob(store))
-    table = pq.ParquetFile(in_a_glob(store)[0]).read()
-    assert table["load"].to_pylist() == [1] * 4 + [2] * 6
-    assert verify(store.path).problems == []
-    clean_up(store.path)
-    assert expire(store.path, "2023-11-02", clock=clock).messages == 10
-    assert verify(store.path).problems == []
-
-
-def test_the_first_release_refuses_what_this_one_wrote(store, topic) -> None:
-    """Its own check of a manifest, word for word."""
-    topic.count = 4
-    topic.load(store)
-    content = store.read(f"_hermes/manifests/{1:020d}.json") or b""
-    with pytest.raises(LoadTargetError, match="a newer version of Hermes wrote this"):
-        LoadManifest.decode(content, "it", "advice")
+def test_an_entry_of_another_version_is_refused(store, topic) -> None:
+    load_all(store, topic, 1, 1)
+    entry = b'{"format": "hermes load manifest", "version": 1}'
+    assert store.create(f"_hermes/manifests/{2:020d}.json", entry)
+    with pytest.raises(LoadTargetError, match=r"another version of Hermes .* \(version 1\)"):
+        Journal(store).read()
 
 
 def test_a_read_opens_a_bounded_number_of_records(store, topic, monkeypatch) -> None:
