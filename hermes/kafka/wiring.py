@@ -1,8 +1,9 @@
 """How a broker gets Kafka's protocol: what `kafka_listen` serves is made here."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.coordination.listeners import BrokerListeners
@@ -13,6 +14,7 @@ from hermes.kafka.fetching.plain_fetches import Fetches
 from hermes.kafka.group_wiring import mount_groups
 from hermes.kafka.monitoring import series
 from hermes.kafka.other_brokers import OtherBroker
+from hermes.kafka.outgoing import OutgoingLimits
 from hermes.kafka.producing.produces import Produces
 from hermes.kafka.replicas.copies import Copies
 from hermes.kafka.replicas.copy_metrics import ReplicaMetrics
@@ -24,6 +26,9 @@ from hermes.server.clients import Client
 
 #: Another broker, by what it says of itself; None where it can't be reached.
 _Other: TypeAlias = Callable[[BrokerListeners], OtherBroker | None]
+
+#: What an answer may have beside its largest batch.
+_BESIDE_BYTES: Final = 8 << 20
 
 
 def mount_kafka(run: ServingBroker, around: Around | None = None) -> FactoryOf:
@@ -87,4 +92,8 @@ def _other_broker(
     config, kafka = run.config, listeners.kafka
     named = [each for each in kafka if each.name == config.replication_listener]
     listener = (named or kafka)[0]
-    return OtherBroker(run.reactor, listener.host, listener.port, run.in_thread, security)
+    # A leader sends a batch whole, however large a producer may send it.
+    usual, largest = OutgoingLimits(), config.max_request_bytes + _BESIDE_BYTES
+    limits = replace(usual, response_bytes=max(usual.response_bytes, largest))
+    place = listener.host, listener.port
+    return OtherBroker(run.reactor, *place, run.in_thread, security, limits)

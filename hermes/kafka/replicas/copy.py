@@ -281,6 +281,13 @@ class Copy:
         elif command.what == "lead":
             self._mending.look_at_tail(partial(self._lead, command))
         else:
+            if command.what == "lack":
+                self._around.lines.error(
+                    "lacks",
+                    "{copy} lacks what it had, and no other copy is in sync: nobody leads it until "
+                    "its disk is back, or somebody has another copy lead",
+                    copy=self.name,
+                )
             self._around.change(self, command)
 
     def _lead(self, change: Change, is_damaged: bool) -> None:

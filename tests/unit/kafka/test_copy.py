@@ -1,6 +1,7 @@
 """A copy, as its broker drives it: on a real log, with what its surroundings are asked noted."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,12 +33,16 @@ class Bench:
 
     Attributes:
         changes: of the partition's state, that it wants written.
+        errors: the lines of errors.
         pressed: how often it wanted to be looked at again, soon.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, state: PartitionState = STATE, *, is_whole: bool = True
+    ) -> None:
         self.clock = Clock()
         self.changes: list[Change] = []
+        self.errors: list[str] = []
         self.pressed = 0
         self._broker = KafkaBench(directory, topics={"new": {"format": "kafka"}})
         self._broker.shared.topics.create_declared("new")
@@ -48,7 +53,10 @@ class Bench:
             tokens=count(1),
             refusals=Refusals(),
             flusher=self._broker.flusher,
-            lines=SimpleNamespace(info=lambda *_, **__: None),
+            lines=SimpleNamespace(
+                info=lambda *_, **__: None,
+                error=lambda _, text, **values: self.errors.append(text.format(**values)),
+            ),
             counts=CopyCounts(),
             lease=None,
             now=self.clock.seconds,
@@ -59,8 +67,8 @@ class Bench:
             press=self._press,
         )
         self.copy = Copy(around, "new", UUID(int=1), 0, lambda *_: LeaderSettings())
-        self.copy.opened(self._broker.shared.partitions.of(self.log), is_whole=True)
-        self.copy.learned(STATE, 1, LIVES, 11)
+        self.copy.opened(self._broker.shared.partitions.of(self.log), is_whole=is_whole)
+        self.copy.learned(state, 1, LIVES, 11)
 
     def _press(self, _: Copy) -> None:
         self.pressed += 1
@@ -126,3 +134,12 @@ def test_a_hand_over_that_comes_to_nothing_ends_soon(bench: Bench) -> None:
     bench.fetch(3)
     assert told == [False]
     assert not bench.changes
+
+
+def test_an_operator_is_told_where_the_last_copy_in_sync_lacks_something(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, replace(STATE, isr=frozenset({1})), is_whole=False)
+    (change,) = bench.changes
+    assert change.make(bench.copy.replica.state).is_lacking
+    (line,) = bench.errors
+    assert line.startswith("new-0 lacks what it had")
+    bench.close()
