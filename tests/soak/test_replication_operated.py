@@ -35,8 +35,8 @@ def test_rolling_restarts(
         try:
             for _ in range(rounds):
                 for number in cluster.brokers:
-                    # For 3 s. librdkafka waits before it connects again to a broker that was away,
-                    # for twice as long where that was so within the last 10 s.
+                    # For 3 s: librdkafka waits the longer before it connects again to a broker that
+                    # was away, the more often that was so.
                     load.go_on(300)
                     cluster.stop(number)
                     cluster.start(number)
