@@ -81,10 +81,9 @@ class UncleanElections:
                     yield name, number
 
     def _is_first(self, state: PartitionState, lives: Mapping[int, int]) -> bool:
-        lacking = state.isr if state.is_lacking else frozenset()
-        if state.leader in lives or (state.isr - lacking) & lives.keys():
+        if state.leader in lives or state.sound & lives.keys():
             return False
-        others = (e for e in state.replicas if e in lives and e not in lacking)
+        others = (e for e in state.replicas if e in lives and e not in state.isr)
         return next(others, None) == self._topics.broker_id
 
     def _elect_due(self) -> None:

@@ -1,6 +1,6 @@
 """What is asked of the groups that a broker coordinates, whatever the version of the request."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
@@ -328,7 +328,7 @@ class GroupCoordinator:
             return True
         changes: Mapping[TopicPartition, Committed | None] = offsets
         if entry.pending:  # it is older, and what is committed last counts
-            changes = {**offsets, **dict.fromkeys(_replaced(entry.pending, offsets))}
+            changes = {**offsets, **_forgotten(entry.pending, offsets)}
         self.local.write_then(entry, Change(name, None, changes), then, len(offsets))
         return True
 
@@ -515,13 +515,16 @@ class GroupCoordinator:
         return await self.local.delete(entry)
 
 
-def _replaced(
+def _forgotten(
     pending: Mapping[int, Collection[TopicPartition]], offsets: Collection[TopicPartition]
-) -> Iterator[TopicPartition]:
-    for producer_id, places in pending.items():
-        for place in places:
-            if place in offsets:
-                yield pending_place(producer_id, place)
+) -> dict[TopicPartition, None]:
+    """The changes by which nothing is pending of some places any more."""
+    return {
+        pending_place(producer_id, place): None
+        for producer_id, places in pending.items()
+        for place in places
+        if place in offsets
+    }
 
 
 def _of_commit(error: KafkaError) -> Code:

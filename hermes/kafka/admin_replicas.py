@@ -273,7 +273,7 @@ async def _elected(name: str, numbers: Iterable[int], is_unclean: bool, call: Ca
 
     outcomes = await _changed(name, {number: election(number) for number in numbers}, call)
     for number, before in befores.items():
-        if outcomes[number] is None and (before.is_lacking or not before.isr & lives.keys()):
+        if outcomes[number] is None and not before.sound & lives.keys():
             _log.error(
                 "{topic}-{number} is led by a replica that wasn't in sync, as {client} has asked: "
                 "what only brokers {isr} had of it is lost",
@@ -312,10 +312,10 @@ def _with_any_leader(state: PartitionState, lives: Mapping[int, int]) -> Partiti
     if state.leader in lives and lives[state.leader] == state.life:
         raise _not_needed()
     live = [each for each in state.replicas if each in lives]
-    in_sync = [each for each in live if each in state.isr]
-    if in_sync and not state.is_lacking:
-        return led_by(state, in_sync[0], lives[in_sync[0]])
-    live.sort(key=in_sync.__contains__)  # who has lost its disk comes last
+    sound = [each for each in live if each in state.sound]
+    if sound:
+        return led_by(state, sound[0], lives[sound[0]])
+    live.sort(key=state.isr.__contains__)  # who has lost its disk comes last
     if not live:
         raise KafkaError(
             Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,

@@ -69,14 +69,19 @@ class PartitionState:
     is_lacking: bool = False
 
     @property
-    def had(self) -> frozenset[int]:
-        """The replicas but for those that a move is adding."""
-        return frozenset(self.replicas) - self.adding
+    def had(self) -> tuple[int, ...]:
+        """Who had copies before a move began."""
+        return tuple(each for each in self.replicas if each not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
         """Who has copies once a move is done."""
         return tuple(each for each in self.replicas if each not in self.removing)
+
+    @property
+    def sound(self) -> frozenset[int]:
+        """The in-sync replicas that don't say that they lack something."""
+        return frozenset() if self.is_lacking else self.isr
 
     def is_led_by(self, broker_id: int, life: int) -> bool:
         return self.leader == broker_id and self.life == life
@@ -115,16 +120,8 @@ def unclean(state: PartitionState, broker_id: int, life: int) -> PartitionState:
     """Let a replica lead which may lack what was committed, since an operator wants that."""
     if broker_id not in state.replicas:
         raise WrongStateError(f"broker {broker_id} has no copy")
-    epoch, isr = state.epoch + 1, frozenset({broker_id})
-    return replace(
-        state,
-        leader=broker_id,
-        life=life,
-        epoch=epoch,
-        isr=isr,
-        unclean_epoch=epoch,
-        is_lacking=False,
-    )
+    led = led_by(replace(state, isr=frozenset({broker_id})), broker_id, life)
+    return replace(led, unclean_epoch=led.epoch)
 
 
 # -- in sync or not -----------------------------------------------------------------------------
@@ -190,7 +187,7 @@ def lacking(state: PartitionState, broker_id: int) -> PartitionState:
 def moving(state: PartitionState, target: Sequence[int]) -> PartitionState:
     """Begin to move a partition, or turn a move under way to another target."""
     _check_replicas(target)
-    before = tuple(each for each in state.replicas if each not in state.adding)
+    before = state.had
     staying = frozenset(state.isr & state.adding)
     # Who has everything by now stays until the move is done: it may be the last one that has.
     kept = (*before, *(each for each in state.replicas if each in staying))
@@ -234,13 +231,12 @@ def cancelled(state: PartitionState) -> PartitionState:
 
     Raises LastReplicaError: then the move can only go on.
     """
-    replicas = tuple(each for each in state.replicas if each not in state.adding)
     isr = state.isr - state.adding
     if not isr:
         raise LastReplicaError(f"only brokers {sorted(state.isr)} are in sync")
     epoch = state.epoch + bool(state.adding)
     done = replace(
-        state, replicas=replicas, isr=isr, epoch=epoch, adding=frozenset(), removing=frozenset()
+        state, replicas=state.had, isr=isr, epoch=epoch, adding=frozenset(), removing=frozenset()
     )
     if state.leader in isr or state.leader == NOBODY:
         return done

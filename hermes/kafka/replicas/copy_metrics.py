@@ -193,7 +193,7 @@ def _of(copy: Copy, copies: Copies) -> Iterator[Family]:
     yield _LED
     if state.adding or state.removing:
         yield _MOVING
-    if state.isr < set(state.replicas) - state.adding:
+    if state.isr < set(state.had):
         yield _UNDER_REPLICATED
     if not leading.has_enough:
         yield _UNDER_MIN

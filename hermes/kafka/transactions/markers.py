@@ -11,11 +11,11 @@ from hermes.cluster.shared import Shared
 from hermes.errors import HermesError
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.partition.acknowledgements import AppendedEnd, Safety
-from hermes.partition.partition import Partition
 from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
 from hermes.protocol.transaction_markers import Marker
 from hermes.server.fairness import cooperatively
 from hermes.server.outcomes import settled
+from hermes.storage.producer_states import ProducerStates
 from hermes.transactions.deciding import EPOCH_GROWS
 from hermes.transactions.state import Place, group_at
 
@@ -127,7 +127,7 @@ class Markers:
         log = partition.log
         if log.producers is None:  # it was deleted, and made again in 0.7's format
             raise KafkaError(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
-        if _has(partition, marker, version):
+        if _has(log.producers, marker, version):
             return AppendedEnd(log, log.openings, log.end_offset)
         end = partition.append_marker(marker, version)
         return AppendedEnd(log, log.openings, end)
@@ -146,14 +146,13 @@ def _of_late(marker: Marker, version: int, last: Marker) -> Code | None:
     return None
 
 
-def _has(partition: Partition, marker: Marker, version: int) -> bool:
+def _has(producers: ProducerStates, marker: Marker, version: int) -> bool:
     """Whether the marker was written before: an answer was lost, or the coordinator is a new one.
 
     By its epoch, which no batch of the transaction had. Without that nothing tells a marker from
     its repetition, and it is written again.
     """
-    producers = partition.log.producers
-    known = None if producers is None else producers.states.get(marker.producer_id)
+    known = producers.states.get(marker.producer_id)
     if known is None or version < EPOCH_GROWS:
         return False
     return known.epoch == marker.producer_epoch and known.transaction_start < 0

@@ -14,6 +14,7 @@ from twisted.internet.defer import succeed
 from hermes.cluster.topic_cluster import ClusterState
 from hermes.config import TopicConfig
 from hermes.kafka.replicas.copies import Copies
+from hermes.replication.leading import Leading
 from hermes.replication.state import PartitionState
 from hermes.storage.kafka_format import KAFKA
 
@@ -40,6 +41,19 @@ def copies_of(bench: ReplicatedBench) -> Copies:
     )
 
 
+def led_by_too_few(bench: ReplicatedBench, topic: str) -> tuple[Copies, Leading]:
+    """Have the broker lead a topic that asks for more in-sync replicas than there are."""
+    bench.topic(topic, LED)
+    copies = copies_of(bench)
+    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+    bench.clock.advance(1)
+    (copy,) = copies._copies.values()
+    leading = copy.replica.leading
+    assert leading is not None
+    assert not leading.has_enough
+    return copies, leading
+
+
 def test_a_copy_that_was_moved_away_while_its_broker_was_down_is_deleted(
     bench: ReplicatedBench,
 ) -> None:
@@ -56,15 +70,7 @@ def test_a_copy_that_was_moved_away_while_its_broker_was_down_is_deleted(
 
 
 def test_a_leader_goes_by_what_is_set_for_its_topic_from_then_on(bench: ReplicatedBench) -> None:
-    bench.topic("t", LED)
-    copies = copies_of(bench)
-    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
-    bench.clock.advance(1)
-    (copy,) = copies._copies.values()
-    leading = copy.replica.leading
-    assert leading is not None
-    assert not leading.has_enough
-
+    copies, leading = led_by_too_few(bench, "t")
     config = bench.settings.config
     bench.settings.config = replace(config, altered={"t": TopicConfig(min_insync_replicas=1)})
     bench.settings.notify_topic("t")
@@ -98,14 +104,7 @@ def test_who_registers_again_asks_whether_its_directory_is_still_the_brokers(
 
 
 def test_another_default_counts_for_topics_that_go_by_it(bench: ReplicatedBench) -> None:
-    bench.topic("u", LED)
-    copies = copies_of(bench)
-    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
-    bench.clock.advance(1)
-    (copy,) = copies._copies.values()
-    leading = copy.replica.leading
-    assert leading is not None
-    assert not leading.has_enough
+    copies, leading = led_by_too_few(bench, "u")
     bench.settings.use(replace(bench.settings.config, default_min_insync_replicas=1))
     bench.clock.advance(1)
     has_enough = leading.has_enough

@@ -86,6 +86,14 @@ class Bench:
             fetch = ReplicaFetch(each, LIVES[each], 7, end, last_epoch, 0, 0)
             assert self.copy.leadership.judge(fetch, self.clock.seconds()) is None
 
+    def let_2_be_preferred(self) -> None:
+        """Have all been in sync for long; and then a message more."""
+        self.append()
+        self.fetch(2, 3)
+        self.clock.advance(60)
+        self.fetch(2, 3)
+        self.append()
+
     def close(self) -> None:
         self._broker.close()
 
@@ -99,11 +107,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_leadership_is_handed_over_as_soon_as_all_have_what_was_appended(bench: Bench) -> None:
     """And not when the copy is looked at next: nothing is taken until then."""
-    bench.append()
-    bench.fetch(2, 3)
-    bench.clock.advance(60)
-    bench.fetch(2, 3)
-    bench.append()
+    bench.let_2_be_preferred()
     bench.fetch(3)
     bench.copy.look()
     assert bench.copy.leadership.is_handing_over
@@ -116,11 +120,7 @@ def test_leadership_is_handed_over_as_soon_as_all_have_what_was_appended(bench: 
 
 
 def test_a_hand_over_that_comes_to_nothing_ends_soon(bench: Bench) -> None:
-    bench.append()
-    bench.fetch(2, 3)
-    bench.clock.advance(60)
-    bench.fetch(2, 3)
-    bench.append()
+    bench.let_2_be_preferred()
     bench.copy.look()
     told: list[bool] = []
     bench.copy.leadership.when_handed_over().addCallback(told.append)
