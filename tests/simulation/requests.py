@@ -182,9 +182,12 @@ def records_in(data: bytes, *, has_markers: bool = False) -> list[Record]:
 
 
 def read_whole(log: Log, *, has_markers: bool = False) -> list[Record]:
-    """All that can be read of a log, as `records_in` reads it."""
+    """All that a log has, as `records_in` reads it; segments below its start may be unreadable."""
     records = list[Record]()
-    for segment in log.view.segments:
+    segments = log.view.segments
+    for segment, after in zip(segments, (*segments[1:], None), strict=True):
+        if after is not None and after.base_offset <= log.earliest:
+            continue
         descriptor = log.files.open_read(segment.file.path)
         records += records_in(log.files.pread(descriptor, 1 << 30, 0), has_markers=has_markers)
         log.files.close(descriptor)
