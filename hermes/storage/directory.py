@@ -406,7 +406,7 @@ class DataDirectory:
             self._make_directory()
             self._lock = DirectoryLock(self.path, self.files, _LOCKED)
             self._place = identity(self.files.stat(self.path))
-            return self._open(now_ms, workers)
+            return self._open(now_ms, workers, self._lock)
         except OSError as error:
             self._abandon()
             raise storage_error(f"open data directory {self.path}", error) from error
@@ -431,7 +431,7 @@ class DataDirectory:
             self.files.mkdir(path)
             self.files.fsync_directory(os.path.dirname(path))
 
-    def _open(self, now_ms: int, workers: Executor | None) -> OpenReport:
+    def _open(self, now_ms: int, workers: Executor | None, lock: DirectoryLock) -> OpenReport:
         self._opened_ms = now_ms
         healed = self._mended = []
         if self._owner is not None:
@@ -458,7 +458,9 @@ class DataDirectory:
             if log in self._unseen:
                 return log.offline_reason
             try:
-                report = log.open(clean=was_clean, now_ms=now_ms)
+                report = log.open(
+                    clean=was_clean, now_ms=now_ms, has_lost_power=lock.has_lost_power
+                )
             except StorageError as error:
                 return str(error)
             log.commit(self.watermarks.committed(log.topic, log.partition) or 0)
@@ -468,6 +470,7 @@ class DataDirectory:
         if was_clean:
             # Nothing was appended yet; from here on it may be.
             self.files.unlink(os.path.join(self.path, CLEAN_SHUTDOWN_MARKER))
+        lock.enter_service()
         # After an unclean stop the names of partitions may still be in memory only.
         self.files.fsync_directory(self.path)
         self._logs = {(log.topic, log.partition): log for log in logs}

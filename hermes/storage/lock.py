@@ -1,14 +1,18 @@
 """One data directory, one process: a lock that vanishes with whoever holds it.
 
-The lock is `flock` on the file `.hermes_lock`, whose text is the holder's process id, for people
-and for the error of the one who comes second. The file stays when the lock goes: what counts is the
-lock, not the file, so a crash leaves nothing to clean up. Kafka 0.7 ignores plain files there.
+The lock is `flock` on the file `.hermes_lock`, whose first line is the holder's process id, for
+people and for the error of the one who comes second. The file stays when the lock goes: what counts
+is the lock, not the file, so a crash leaves nothing to clean up. Kafka 0.7 ignores plain files.
+
+Its second line names the start of the machine in which the directory last came into service. After
+another one what wasn't synced is gone from the page cache, and a file may have holes; after a kill
+it has none.
 """
 
 import os
 
 from hermes.errors import DataDirectoryLockedError
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, write_all
 from hermes.storage.layout import LOCK_NAME
 
 
@@ -17,6 +21,9 @@ class DirectoryLock:
 
     Args:
         advice: what whoever comes second can do; part of the error.
+
+    Attributes:
+        has_lost_power: whether the machine was started since the directory was last in service.
 
     Raises:
         DataDirectoryLockedError: another process (or this one) holds it.
@@ -30,7 +37,7 @@ class DirectoryLock:
         try:
             files.lock(self._descriptor)
         except BlockingIOError:
-            holder = files.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+            holder = self._lines()[0]
             self.release()
             named = f"process {holder}" if holder else "another process"
             text = f"{directory} is in use by {named}: {advice}"
@@ -39,11 +46,29 @@ class DirectoryLock:
             self.release()
             raise
         try:
-            files.ftruncate(self._descriptor, 0)
-            files.pwrite(self._descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
+            self._boot = self._lines()[1]
+            self.has_lost_power = self._boot not in ("", files.boot_id())
+            self._write()
         except OSError:
             self.release()
             raise
+
+    def enter_service(self) -> None:
+        """Note that what the last stop has left is recovered, on disk; blocks."""
+        boot = self._files.boot_id()
+        if boot != self._boot:
+            self._boot = boot
+            self._write()
+            self._files.fdatasync(self._descriptor)
+
+    def _lines(self) -> list[str]:
+        text = self._files.pread(self._descriptor, 128, 0).decode("ascii", "replace")
+        return [*text.split("\n"), ""][:2]
+
+    def _write(self) -> None:
+        self._files.ftruncate(self._descriptor, 0)
+        text = f"{os.getpid()}\n{self._boot}\n"
+        write_all(self._files, self._descriptor, [text.encode("ascii", "replace")], 0)
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -545,7 +545,12 @@ class Log:
     # -- opening and closing --------------------------------------------------------------------
 
     def open(
-        self, *, clean: bool, now_ms: int, is_new_directory: bool = False
+        self,
+        *,
+        clean: bool,
+        now_ms: int,
+        is_new_directory: bool = False,
+        has_lost_power: bool = False,
     ) -> RecoveryReport | None:
         """Load the partition's directory and start serving. Blocks.
 
@@ -553,6 +558,7 @@ class Log:
             clean: True when the last stop was clean: nothing is read then.
             is_new_directory: True when the directory's name may be in memory only: the first flush
                 then syncs its parent as well.
+            has_lost_power: whether files may have holes where nothing was flushed.
 
         Returns:
             None when there was nothing to recover.
@@ -561,6 +567,7 @@ class Log:
             CorruptLogError: the segments don't fit together; the log stays offline, untouched.
             StorageError: the disk failed; the log stays offline, `reopen` may be tried.
         """
+        self.state.has_lost_power |= has_lost_power
         return self._opening.open(clean=clean, now_ms=now_ms, is_new_directory=is_new_directory)
 
     def keep_offline(self, reason: str) -> None:

@@ -81,6 +81,11 @@ class LogOpening:
 
     def _load(self, now_ms: int, *, clean: bool) -> LoadedLog:
         state, known = self._state, self._sidecar.known
+        # What follows damage is on other copies; or the damage is a hole that the power has left in
+        # what nobody was told is stored, and so is all after it: Kafka's readers would end there.
+        until_damage = not state.is_sole_copy or (
+            state.has_lost_power and not state.format.keeps_beyond_damage
+        )
 
         def loaded(clean: bool) -> LoadedLog:
             known_end = 0 if clean else self._sidecar.recovery_point()
@@ -88,8 +93,7 @@ class LogOpening:
                 state.directory.path,
                 state.files,
                 state.format,
-                # Other copies have what follows damage.
-                self._recovery(now_ms, known_end, until_damage=not state.is_sole_copy),
+                self._recovery(now_ms, known_end, until_damage=until_damage),
                 clean=clean,
                 known=known.segments,
             )

@@ -53,6 +53,7 @@ class LogState:
         offline_reason: why it takes no appends, in words for an operator; None when it does.
         is_closed: whether it was closed, or deleted with its topic: it never comes back.
         is_sole_copy: whether nobody else has a copy, so that what is flushed is committed.
+        has_lost_power: whether files may have holes where nothing was flushed, not recovered yet.
         openings, last_append_ms, index_failures, is_suspect: as `Log` has them.
         has_cut_damage, is_unreadable: as its `replica` has them.
     """
@@ -84,6 +85,7 @@ class LogState:
         self.offline_reason: str | None = "not opened yet"
         self.is_closed = False
         self.is_sole_copy = True
+        self.has_lost_power = False
         self.openings = 0
         self.last_append_ms: int | None = None
         self.index_failures = 0
@@ -187,7 +189,7 @@ class LogState:
     def install(self, loaded: LoadedLog, earliest: int) -> None:
         """Under the lock: start from what was loaded, all of it flushed."""
         self.openings += 1
-        self.is_unreadable = False
+        self.is_unreadable = self.has_lost_power = False
         self.is_suspect |= loaded.has_damage or bool(loaded.report and loaded.report.bad_ranges)
         self.has_cut_damage = loaded.report is not None and loaded.report.has_cut_damage
         ends = FlushedEnd(loaded.end), HighWatermark(0), LastStableOffset(0)

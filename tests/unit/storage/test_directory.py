@@ -10,6 +10,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from kafka_logs import append_values, read_records
+from memory_files import MemoryFiles
 from storage_fakes import FaultyFiles, ForgetfulFiles, UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, all_files, append, message, read_all, settings, write_segments
 
@@ -254,16 +256,19 @@ def test_after_a_clean_stop_nothing_is_read(log_dir: Path) -> None:
         append(directory.create("clicks", number), message("x"))
     assert directory.close() is True
 
+    of_the_lock = (log_dir / ".hermes_lock").stat().st_size
     files = WatchedFiles()
     directory = made(log_dir, files)
     report = directory.open(NOW_MS)
     assert report.was_clean
     assert report.recovered == {}
-    assert files.bytes_read == 0
-    of_the_lock = {"open_append", "lock", "ftruncate", "pwrite"}
+    assert files.bytes_read == of_the_lock
+    calls_of_the_lock = {"open_append", "lock", "pread", "ftruncate", "pwritev", "fdatasync"}
     of_the_entries = {"open_read"}  # of topics, and of watermarks; there are no such files
     assert set(files.calls) == (
-        {"listdir", "stat", "lstat", "unlink", "fsync_directory"} | of_the_lock | of_the_entries
+        {"listdir", "stat", "lstat", "unlink", "fsync_directory"}
+        | calls_of_the_lock
+        | of_the_entries
     )
     assert files.calls.count("open_read") == 2
     directory.close()
@@ -543,6 +548,7 @@ def test_a_directory_that_came_by_itself_is_recovered_by_reopening_not_by_creati
     directory = made(log_dir, files)
     directory.open(NOW_MS)
     write_segments(log_dir / "clicks-0", [message("x") + b"torn"])
+    files.bytes_read = 0
 
     log = directory.create("clicks", 0)
 
@@ -661,6 +667,42 @@ def test_copies_of_one_topic_are_deleted_at_the_same_time(log_dir: Path) -> None
     directory.delete_copy("a", 0)
     assert [path.name for path in log_dir.iterdir() if path.is_dir()] == ["a-2"]
     assert [directory.watermarks.get("a", partition) for partition in range(3)] == [None, None, 0]
+    directory.close()
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+@pytest.mark.parametrize("has_lost_power", [True, False])
+def test_what_follows_a_hole_that_the_power_has_left_was_not_acknowledged(
+    *, has_lost_power: bool, is_noted: bool
+) -> None:
+    """A kill leaves no holes, so damage is the disk's; nor may who can't know cut anything off."""
+    files = MemoryFiles("/data")
+    directory = DataDirectory("/data", lambda topic: settings(1 << 20), files)
+    directory.open(NOW_MS)
+    log = directory.create("k", 0, KAFKA, uuid4())
+    append_values(log, b"flushed")
+    log.flush()
+    append_values(log, b"missing")
+    append_values(log, b"written")
+    path = log.view.segments[0].file.path
+    data = files.pread(files.open_read(path), 1 << 20, 0)
+    size = len(data) // 3
+    if has_lost_power:
+        files = files.after_power_loss()
+    else:
+        files.close_all()
+    files.pwrite(files.open_append(path), bytes(9) + data[size + 9 :], size)
+    if not is_noted:  # by an earlier version
+        files.ftruncate(files.open_append("/data/.hermes_lock"), 2)
+    directory = DataDirectory("/data", lambda topic: settings(1 << 20), files)
+    directory.open(NOW_MS)
+    log = directory.logs["k", 0]
+    is_cut = has_lost_power and is_noted
+    assert log.end_offset == (1 if is_cut else 3)
+    append_values(log, b"new")
+    log.flush()
+    if is_cut:
+        assert [each.value for each in read_records(log)] == [b"flushed", b"new"]
     directory.close()
 
 
