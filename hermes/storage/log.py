@@ -618,7 +618,7 @@ class Log:
 
     # -- deleting -------------------------------------------------------------------------------
 
-    def delete_oldest(self, count: int, *, expected_end: int | None = None) -> int:
+    def delete_oldest(self, count: int, *, up_to: int | None = None) -> int:
         """Delete segments at the start of the log. Blocks; any worker thread.
 
         Readers continue: slices of deleted segments stay readable until they are released. What is
@@ -627,8 +627,8 @@ class Log:
 
         Args:
             count: how many segments, 0 to all of them.
-            expected_end: the end offset that the decision was made at. When the log has grown
-                since, the active segment stays.
+            up_to: where the last of them ended when that was decided. What lies beyond stays:
+                others may have deleted some of them since, and the log may have grown.
 
         Returns:
             How many bytes were deleted.
@@ -639,7 +639,7 @@ class Log:
                 service nevertheless; the next call tries their files again, and what is left of
                 them at the next start comes back.
         """
-        return self._deletion.oldest(count, expected_end)
+        return self._deletion.oldest(count, up_to)
 
     def delete_records(self, offset: int, *, keeps_files: bool = False) -> int:
         """Let the log begin at an offset from now on; where it begins then. Blocks; worker threads.

@@ -19,12 +19,12 @@ class LogDeletion:
         self._state = state
         self._sidecar = sidecar
 
-    def oldest(self, count: int, expected_end: int | None) -> int:
+    def oldest(self, count: int, up_to: int | None) -> int:
         state = self._state
         with state.flush_lock:
             state.check_online()
             state.check_directory()
-            removed = self._remove_from_view(count, expected_end)
+            removed = self._remove_from_view(count, up_to)
         self.delete_removed()
         return sum(segment.size_bytes for segment in removed)
 
@@ -66,17 +66,17 @@ class LogDeletion:
         except OSError as error:
             raise storage_error(f"{state.name}: delete segments", error) from error
 
-    def _remove_from_view(self, count: int, expected_end: int | None) -> tuple[Segment, ...]:
+    def _remove_from_view(self, count: int, up_to: int | None) -> tuple[Segment, ...]:
         """Under the flush lock: take segments out of the view; they are to be deleted now."""
         state = self._state
         total, tail = len(state.view.bases), state.tail
-        if count >= total and expected_end in (None, tail.end) and tail.size_bytes:
+        if count >= total and up_to in (None, tail.end) and tail.size_bytes:
             removed = self._replace_all()
             if removed:
                 return removed
         with state.lock:
             view = state.view
-            count = min(count, len(view.bases) - 1)
+            count = min(count, view.position_of(tail.end if up_to is None else up_to))
             while count > 0 and view.bases[count] > view.high_watermark:
                 count -= 1
             if count <= 0:

@@ -78,7 +78,9 @@ def apply_retention(
     if ages is not None:
         ages.look(infos, monotonic_ms, end)
         times = tuple(_no_older(info, now_ms, ages.age_ms(info, monotonic_ms)) for info in times)
-    return log.delete_oldest(_expired(policy, times, now_ms), expected_end=end)
+    count = _expired(policy, times, now_ms)
+    up_to = infos[count].base_offset if 0 < count < len(infos) else end
+    return log.delete_oldest(count, up_to=up_to)
 
 
 def _expired(policy: IRetentionPolicy, infos: tuple[SegmentInfo, ...], now_ms: int) -> int:

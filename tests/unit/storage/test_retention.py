@@ -74,6 +74,34 @@ def test_what_is_expired_goes(tmp_path: Path) -> None:
     assert apply_retention(log, policy, NOW_MS) == 0
 
 
+def test_what_others_delete_meanwhile_is_not_counted_again(tmp_path: Path) -> None:
+    """DeleteRecords, say, or compaction that has left a segment empty."""
+    log = ours(tmp_path / "clicks-0")
+    size = len(message("4 hours ago"))
+
+    def expired(segments: Sequence[SegmentInfo], now_ms: int) -> int:
+        log.delete_oldest(2)
+        return 2
+
+    assert apply_retention(log, Policy(expired), NOW_MS) == 0
+    assert log.earliest == 2 * size
+
+
+def test_what_is_appended_meanwhile_stays_also_in_a_segment_that_was_old(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "clicks-0", log_settings=settings(20))
+    append(log, message("old"), now_ms=NOW_MS - HOUR_MS)
+    log.flush()
+
+    def expired(segments: Sequence[SegmentInfo], now_ms: int) -> int:
+        for text in ("new", "next segment"):
+            append(log, message(text), now_ms=NOW_MS)
+        log.flush()
+        return len(segments)
+
+    assert apply_retention(log, Policy(expired), NOW_MS) == 0
+    assert (log.earliest, log.segment_count) == (0, 2)
+
+
 def test_nothing_expired_nothing_done(tmp_path: Path) -> None:
     log = ours(tmp_path / "clicks-0")
     before = kafka_files(tmp_path / "clicks-0")

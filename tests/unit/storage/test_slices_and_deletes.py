@@ -167,7 +167,7 @@ def test_a_log_that_has_grown_since_the_decision_keeps_its_active_segment(tmp_pa
     append(log, PARTS[0])
     end = log.flush()
     append(log, PARTS[1])
-    assert log.delete_oldest(1, expected_end=end) == 0
+    assert log.delete_oldest(1, up_to=end) == 0
     log.flush()
     assert read_all(log) == PARTS[0] + PARTS[1]
 

@@ -480,7 +480,7 @@ def test_what_retention_has_deleted_with_its_marker_is_open_no_more_after_a_cras
     writer.end(7, commit=True)
     log.flush()
     assert log.stable_end == log.high_watermark == 9
-    log.delete_oldest(log.segment_count, expected_end=log.end_offset)
+    log.delete_oldest(log.segment_count, up_to=log.end_offset)
     assert log.earliest == 9
     writer.send(1, plain=True)
     log.flush()
