@@ -34,7 +34,15 @@ from hermes.storage.sidecar import FormatSidecar
 class LogOpening:
     """`exchange` may have left a segment of which nobody knows which file it is."""
 
-    __slots__ = ("_doomed", "_exchange", "_reader", "_sidecar", "_state", "strange_files")
+    __slots__ = (
+        "_doomed",
+        "_exchange",
+        "_has_cut",
+        "_reader",
+        "_sidecar",
+        "_state",
+        "strange_files",
+    )
 
     def __init__(self, state: LogState, sidecar: FormatSidecar, exchange: LogExchange) -> None:
         self._state = state
@@ -42,8 +50,10 @@ class LogOpening:
         self._exchange = exchange
         self.strange_files: tuple[str, ...] = ()
         self._reader = LogReader(state.files, state.descriptors, state.format)
-        # What a cut has left out of the view and not deleted yet, in order.
+        # What a cut has left out of the view and not deleted yet, in order; and whether it is yet
+        # to be written down that the log ends before.
         self._doomed: list[Segment] = []
+        self._has_cut = False
 
     def open(self, *, clean: bool, now_ms: int, is_new_directory: bool) -> RecoveryReport | None:
         state = self._state
@@ -170,6 +180,7 @@ class LogOpening:
                     view.segments[:kept], flushed_end, mark, stable_end, view.earliest
                 )
                 tail.end = end
+                self._has_cut = True
             state.retire(self._doomed)
             return self._recover(now_ms)
         except (OSError, CorruptLogError) as error:
@@ -189,7 +200,14 @@ class LogOpening:
         return error
 
     def _remove_doomed(self) -> None:
-        """Delete segments that a cut has left out, the newest first, each for certain."""
+        """Delete segments that a cut has left out, the newest first, each for certain.
+
+        It is written down first, or a start would miss them.
+        """
+        if self._has_cut:
+            for each in self._state.sidecars:
+                each.record(self._state.current_view, is_synced=True, has_new_end=True)
+            self._has_cut = False
         while self._doomed:
             remove_segment(self._doomed[-1], self._state.files)
             self._state.directory.sync()

@@ -50,8 +50,9 @@ class Life:
     def begin(self) -> None:
         """Live up to the cut."""
         self.directory.open(NOW_MS)
-        log = self.directory.create("k", 0)
-        log.is_sole_copy = False
+        # So the next start knows, too, that there are other copies.
+        self.directory.watermarks.keep({("k", 0): 0})
+        log = self.directory.create("k", 0, is_sole_copy=False)
         for number, value in enumerate(OLD):
             if number == FLUSHED:
                 log.flush()

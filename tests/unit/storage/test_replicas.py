@@ -30,6 +30,7 @@ from hermes.protocol.record_batches import LENGTH_END, decode_header, placed
 from hermes.protocol.records import encode_batch
 from hermes.replication.following import check_batches
 from hermes.storage import Log, LogSlice
+from hermes.storage.checkpoints import RECORD_NAME
 from hermes.storage.kafka_format import KAFKA
 from hermes.storage.producer_snapshots import snapshot_name
 
@@ -206,6 +207,29 @@ def test_a_cut_takes_what_was_known_of_producers_and_epochs(tmp_path: Path) -> N
     again, _ = open_kafka_log(tmp_path / "k-0", clean=True)
     assert again.leader_epoch == 4
     assert again.end_of_epoch(3) == (3, 3)
+
+
+def test_what_a_cut_has_taken_is_not_missed_after_a_kill(tmp_path: Path) -> None:
+    log = follower(tmp_path / "k-0")
+    log.replica.cut_to(5, NOW_MS)
+    again, _ = open_kafka_log(tmp_path / "k-0")
+    assert again.sidecar.lost == ""
+
+
+def test_what_a_cut_has_taken_is_not_missed_after_a_loss_of_power(tmp_path: Path) -> None:
+    """What is known of segments is synced with the cut; what a flush writes of it may be lost."""
+    log = follower(tmp_path / "k-0")
+    log.replica.cut_to(4, NOW_MS)
+    known = (tmp_path / "k-0" / RECORD_NAME).read_bytes()
+    place(log, encode_batch([record(b"x" * 200)]), 4)
+    for number in range(5, 12):
+        place(log, batch(number), number)
+    log.flush()
+    expected = appended(log)
+    assert [each.base_offset for each in log.view.segments] == [0, 3, 5, 8, 11]
+    (tmp_path / "k-0" / RECORD_NAME).write_bytes(known)
+    again, _ = open_kafka_log(tmp_path / "k-0")
+    assert appended(again) == expected
 
 
 # -- appends in place -----------------------------------------------------------------------------
