@@ -317,16 +317,14 @@ class _Taking:
     ) -> LogExtent | None:
         if not self._is_running:
             return stopped_extent(directory, self._files, clean=self._is_clean)
-        if committed is not None:
-            try:
-                end = max(committed, high_watermark or 0)
-                return flushed_extent(directory, end, self._files, has_copies=True)
-            except StorageError as error:  # what was deleted isn't always kept as committed yet
-                raise ChangedError(str(error)) from error
-        if high_watermark is None:
+        if committed is None and high_watermark is None:
             raise ChangedError("the broker doesn't serve it")
-        extent = flushed_extent(directory, high_watermark, self._files)
-        if extent is None:
+        end, has_copies = max(committed or 0, high_watermark or 0), committed is not None
+        try:
+            extent = flushed_extent(directory, end, self._files, has_copies=has_copies)
+        except StorageError as error:  # all of that is deleted, since it was said or kept
+            raise ChangedError(str(error)) from error
+        if extent is None and not has_copies:
             raise ChangedError("it holds no segment")
         return extent
 

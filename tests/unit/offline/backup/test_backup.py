@@ -226,6 +226,22 @@ def test_retention_deletes_everything_meanwhile(broker, take, restored, number):
     assert before.endswith(found.data["clicks-0"])
 
 
+def test_retention_overtakes_what_the_broker_said_of_a_later_partition(broker, take, restored):
+    for name in ("clicks-0", "clicks-1"):
+        broker.fill(name, 40)
+    log = broker.log("clicks-1")
+
+    def overtake():
+        broker.fill("clicks-1", 40, start=40)
+        log.delete_oldest(log.segment_count - 1)
+
+    taken = take(files=Meanwhile(1, overtake))
+    assert taken.manifest.faults == []
+    assert restored().data == {
+        name: read_all(broker.log(name)) for name in ("clicks-0", "clicks-1")
+    }
+
+
 @pytest.mark.parametrize("number", range(1, 12))
 def test_rolls_and_appends_meanwhile(broker, take, restored, number):
     broker.fill("clicks-0", 40)
