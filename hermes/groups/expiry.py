@@ -60,10 +60,13 @@ class OffsetExpiry:
 
     async def _expire(self, entry: GroupEntry) -> None:
         group, retention_ms = entry.group, self._groups.settings().retention_ms
-        gone = set(_expired(entry, self._groups.now_ms(), retention_ms))
+        # What is committed anew is not in its offsets before it is on disk.
+        gone = entry.unchanging(_expired(entry, self._groups.now_ms(), retention_ms))
         self._groups.counts.expired += len(gone)
-        gone |= entry.offsets.keys() - self.shown(entry).keys()
-        is_idle = group.state is State.EMPTY and not (group.pending or entry.busy or entry.pending)
+        gone |= entry.unchanging(entry.offsets.keys() - self.shown(entry).keys())
+        is_idle = group.state is State.EMPTY and not (
+            group.pending or entry.is_in_use or entry.pending
+        )
         if is_idle and len(gone) == len(entry.offsets):
             await self._groups.delete(entry)
             return
@@ -99,11 +102,11 @@ class OffsetExpiry:
         `gone`: when each was deleted, in ms since 1970, by its name.
         """
         for entry in await self._groups.all():
-            forgotten = [
+            forgotten = entry.unchanging(
                 partition
                 for partition, committed in entry.offsets.items()
                 if partition.topic in gone and committed.commit_ms <= gone[partition.topic]
-            ]
+            )
             if forgotten:
                 change = Change(entry.group.name, offsets=dict.fromkeys(forgotten))
                 await self._groups.write(entry, change)

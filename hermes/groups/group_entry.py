@@ -4,7 +4,8 @@ It is persisted before any member is answered, and a large one gets its target f
 this lives in the reactor's thread.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -54,7 +55,8 @@ class GroupEntry:
         doubtful: what may be pending on disk, though that failed; by the producers' ids, too.
         markers: how many transactions have ended here.
         empty_ms: since when it has no members, in ms since 1970.
-        busy: how many requests and writes are under way.
+        busy: how many requests are under way that need it to stay.
+        writing: what is being stored of it, in order; none of that is in `offsets` yet.
         revision: that of a consumer group as it is on disk.
         awaiting_write: who waits for a consumer group to be on disk, from which revision on.
         brokers: those among which this one coordinates it; None until that has been looked at.
@@ -68,6 +70,7 @@ class GroupEntry:
     empty_ms: int = 0
     is_stored: bool = False
     busy: int = 0
+    writing: deque[Change] = field(default_factory=deque)
     offset_bytes: int = 0
     revision: int = 0
     awaiting_write: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
@@ -107,8 +110,16 @@ class GroupEntry:
     def is_vacant(self) -> bool:
         """Whether nothing would be lost by forgetting it."""
         group = self.group
-        has_anything = group.pending or self.offsets or self.busy or self.is_stored
+        has_anything = group.pending or self.offsets or self.is_in_use or self.is_stored
         return not has_anything and group.state is State.EMPTY
+
+    @property
+    def is_in_use(self) -> bool:
+        return bool(self.busy or self.writing)
+
+    def unchanging(self, places: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of some places of which nothing is being stored now."""
+        return set(places).difference(*(each.offsets for each in self.writing))
 
 
 class ConsumerGroupWriter:

@@ -372,13 +372,13 @@ class LocalGroups:
 
     def write_then(self, entry: GroupEntry, change: Change, then: Then, commits: int = 0) -> None:
         """The same, at less cost: `then` is told. `commits` are counted once it is on disk."""
-        entry.busy += 1
+        entry.writing.append(change)
         self._queue.write(change, partial(self._written, entry, change, then, commits))
 
     def _written(
         self, entry: GroupEntry, change: Change, then: Then, commits: int, result: Any
     ) -> None:
-        entry.busy -= 1
+        entry.writing.popleft()
         if result is not None:
             then(self._not_written(entry, change, result))
             return

@@ -278,6 +278,37 @@ def test_what_is_kept_for_longer_than_others_is_kept(world: World) -> None:
     assert world.offsets() == {CLICKS: 7}
 
 
+def begin_expiry(world: World) -> None:
+    Deferred.fromCoroutine(world.groups.expiry.expire())
+
+
+def have_topics_gone(world: World) -> None:
+    """Let topics be deleted, and others of their names be there before that is looked into."""
+    for topic in ("clicks", "views"):
+        world.groups.expiry.topic_gone(topic)
+    world.clock.advance(1)
+
+
+@pytest.mark.parametrize("forget", [begin_expiry, have_topics_gone])
+def test_what_is_committed_while_offsets_are_forgotten_stays(
+    world: World, forget: Callable[[World], None]
+) -> None:
+    world.commit(5, CLICKS, VIEWS)
+    world.settings = SETTINGS._replace(retention_ms=1000)
+    world.clock.advance(2)
+    calls = world.held = []
+    forget(world)
+    answers: list[Any] = []
+    committed = Committed(6, -1, "", world.now_ms())
+    asked = world.groups.commit("g", "", None, -1, {CLICKS: committed})
+    Deferred.fromCoroutine(asked).addBoth(answers.append)
+    while calls:
+        calls.pop(0).callback(None)
+    assert answers == [Code.NONE]
+    world.held = None
+    assert world.offsets() == {CLICKS: 6}
+
+
 def test_expiry_goes_on_by_itself(world: World) -> None:
     world.commit(5, CLICKS)
     world.clock.pump([600] * (7 * 144 + 1))
