@@ -397,7 +397,13 @@ class GroupCoordinator:
             entry = await self.local.find(name, make=False)
             if entry is not None:
                 entry.markers += 1  # nothing more is stored of it from here on
-            entry = await self.local.find_verified(name)  # and what was to be has been then
+            # And what was to be has been then, so that what is committed after it stays.
+            while (entry := await self.local.find_verified(name)) is not None:
+                ending = [
+                    pending_place(producer_id, each) for each in entry.pending.get(producer_id, ())
+                ]
+                if len(entry.unchanging(ending)) == len(ending):
+                    break
         except KafkaError as error:
             return error.code
         if entry is None:

@@ -29,15 +29,24 @@ class Brokers:
     def __init__(self, open_store: Callable[[], GroupStore]) -> None:
         self._open = open_store
         self.now_ms = 1000
+        self.held: list[Deferred[None]] | None = None
         self.next()
 
     def next(self) -> None:
         self.store = self._open()
         self.local = LocalGroups(
             *(self.store, 0, lambda: (0,), CoordinatorSettings, Topics({"clicks": 4})),
-            *(Clock(), lambda: self.now_ms, maybeDeferred),
+            *(Clock(), lambda: self.now_ms, self.in_thread),
         )
         self.groups = GroupCoordinator(self.local)
+
+    def in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """Call a function at once; or when those that are `held` are let go."""
+        if self.held is None:
+            return maybeDeferred(function, *args)
+        turn: Deferred[None] = Deferred()
+        self.held.append(turn)
+        return turn.addCallback(lambda _: function(*args))
 
     def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
         answers: list[Any] = []
@@ -173,3 +182,28 @@ def test_what_is_committed_after_what_is_pending_stays(brokers: Brokers) -> None
     assert brokers.done(brokers.groups.commit("g", "", None, -1, reset)) is Code.NONE
     brokers.end()
     assert brokers.committed == {CLICKS: 50}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_committed_while_the_transaction_ends_stays(brokers: Brokers, fails: bool) -> None:
+    assert brokers.commit(10) is Code.NONE
+    calls = brokers.held = []
+    answers: list[Any] = []
+    reset = {CLICKS: Committed(50, -1, "", brokers.now_ms + 5)}
+    for asked in (
+        brokers.groups.end_transaction("g", PRODUCER, commits=True),
+        brokers.groups.commit("g", "", None, -1, reset),
+    ):
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+    calls.pop(0).callback(None)
+    if fails:
+        calls.pop(0).errback(CoordinationUnavailableError("out of reach"))
+    while calls:
+        calls.pop(0).callback(None)
+    assert answers == [Code.COORDINATOR_NOT_AVAILABLE if fails else Code.NONE] * 2
+    brokers.held = None
+    brokers.end()  # as its coordinator does until it is told that this is done
+    for _ in range(2):
+        assert brokers.committed == {CLICKS: 10 if fails else 50}
+        assert brokers.groups.unstable("g") == ()
+        brokers.next()
