@@ -58,7 +58,8 @@ class GroupEntry:
         busy: how many requests are under way that need it to stay.
         writing: what is being stored of it, in order; none of that is in `offsets` yet.
         revision: that of a consumer group as it is on disk.
-        awaiting_write: who waits for a consumer group to be on disk, from which revision on.
+        awaiting_write: who waits for which consumer group to be on disk, from which revision on:
+            another one may have taken its place.
         brokers: those among which this one coordinates it; None until that has been looked at.
     """
 
@@ -73,7 +74,7 @@ class GroupEntry:
     writing: deque[Change] = field(default_factory=deque)
     offset_bytes: int = 0
     revision: int = 0
-    awaiting_write: "list[tuple[int, Deferred[Code]]]" = field(default_factory=list)
+    awaiting_write: "list[tuple[ConsumerGroup, int, Deferred[Code]]]" = field(default_factory=list)
     is_writing: bool = False
     awaiting_target: "list[Deferred[None]]" = field(default_factory=list)
     brokers: Collection[int] | None = None
@@ -143,7 +144,7 @@ class ConsumerGroupWriter:
         if group.revision == entry.revision:
             return succeed(Code.NONE)
         done: Deferred[Code] = Deferred()
-        entry.awaiting_write.append((group.revision, done))
+        entry.awaiting_write.append((group, group.revision, done))
         if not entry.is_writing:
             entry.is_writing = True
             ensureDeferred(self._persist_all(entry))
@@ -151,16 +152,19 @@ class ConsumerGroupWriter:
 
     async def _persist_all(self, entry: GroupEntry) -> None:
         while entry.awaiting_write:
-            group, code, revision = entry.group, Code.NOT_COORDINATOR, None
+            group, code, revision = entry.group, Code.NOT_COORDINATOR, -1
             if isinstance(group, ConsumerGroup) and not group.is_dead:
                 revision = group.revision
                 code = await self._persist_once(entry, group)
             waiting, entry.awaiting_write = entry.awaiting_write, []
-            for since, done in waiting:
-                if revision is None or since <= revision:
+            for each in waiting:
+                of, since, done = each
+                if of is group and since <= revision:
                     done.callback(code)
+                elif of is entry.group and not of.is_dead:
+                    entry.awaiting_write.append(each)
                 else:
-                    entry.awaiting_write.append((since, done))
+                    done.callback(Code.NOT_COORDINATOR)
         entry.is_writing = False
 
     async def _persist_once(self, entry: GroupEntry, group: ConsumerGroup) -> Code:

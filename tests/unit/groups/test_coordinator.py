@@ -428,6 +428,37 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID
 
 
+def test_nobody_is_answered_by_what_is_stored_of_the_group_before(world: World) -> None:
+    for epoch, member in ((2, "a"), (3, "b")):
+        assert beat(world, member, 0).member_epoch == epoch
+    calls = world.held = []
+    answers: list[Any] = []
+
+    def ask(member: str, epoch: int) -> None:
+        heartbeat = ConsumerHeartbeat(
+            member, epoch, rebalance_timeout_ms=1, topics=("clicks",), owned=frozenset()
+        )
+        asked = world.groups.consumer_heartbeat("g", heartbeat, nothing_matches)
+        Deferred.fromCoroutine(asked).addBoth(answers.append)
+
+    ask("a", -1)
+    ask("b", -1)
+    joined = world.done(world.groups.join("g", a_join()))
+    assert joined.code is Code.MEMBER_ID_REQUIRED
+    ask("c", 0)
+    calls.pop(0).callback(None)
+    told = [each for each in answers if isinstance(each, HeartbeatResponse)]
+    assert [each.member_id for each in told] == ["a"]
+    for _ in range(3):
+        if calls:
+            calls.pop(0).callback(None)
+    assert not calls
+    assert (answers[-1].member_id, answers[-1].member_epoch) == ("c", 2)
+    world.held = None
+    world.start()
+    assert beat(world, "c", 2).member_epoch == 2
+
+
 def test_a_group_of_one_kind_becomes_one_of_the_other_once_it_is_empty(world: World) -> None:
     classic = world.share()
     assert beat(world, "a", 0) is Code.GROUP_ID_NOT_FOUND
