@@ -235,6 +235,9 @@ class ConsumerGroup:
                 Code.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {most} members.",
             )
+        return self._insert(member)
+
+    def _insert(self, member: ConsumerMember) -> ConsumerMember:
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
@@ -250,7 +253,7 @@ class ConsumerGroup:
         for partition in before.assigned:
             self._owners[partition] = member_id
         self._update_size(before)
-        return self._join(before)
+        return self._insert(before)
 
     def _update(
         self, member: ConsumerMember, beat: ConsumerHeartbeat, matched: tuple[str, ...] | None

@@ -238,3 +238,12 @@ def test_places_are_those_of_a_topic_that_keeps_its_identity(world: MemberWorld)
     (place,) = world.ask(beat("a", 1, ())).assignment or ()
     assert place not in CLICKS
     assert isinstance(place, TopicIdPartition)
+
+
+def test_a_static_member_comes_back_where_no_room_is_left(world: MemberWorld) -> None:
+    for member in ("a", "b", "c"):
+        world.ask(joining(member, instance_id=member))
+    world.ask(beat("a", -2, instance_id="a"))
+    world.settings = world.settings._replace(max_members=1)
+    assert numbers(world.ask(joining("again", instance_id="a"))) == [0]
+    assert [*world.group.members] == ["b", "c", "again"]
