@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from hermes.announcement import Announcement
-from hermes.errors import HermesError
+from hermes.errors import HermesError, InvalidNodeError
 from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.consumer_values import (
     FIRST_EPOCH,
@@ -213,7 +213,10 @@ class LocalGroups:
                 return entry
 
     async def all(self) -> list[GroupEntry]:
-        """All groups of this broker, read where they weren't; KafkaError if that fails."""
+        """All groups of this broker, read where they weren't; KafkaError if that fails.
+
+        One that moves meanwhile is left out; so is one that can't be understood, which is logged.
+        """
         if self._is_stopped:
             return []
         try:
@@ -222,8 +225,14 @@ class LocalGroups:
             raise self._unavailable("", error) from error
         brokers = self._brokers()
         for name in names:
-            if name not in self.entries and coordinator_for(name, brokers) == self._broker_id:
+            if name in self.entries or coordinator_for(name, brokers) != self._broker_id:
+                continue
+            try:
                 await self.find(name, make=False)
+            except KafkaError as error:
+                is_wrong = isinstance(error.__cause__, InvalidNodeError)
+                if not is_wrong and error.code is not Code.NOT_COORDINATOR:
+                    raise
         return list(self.entries.values())
 
     async def _load(self, name: str, make: bool) -> GroupEntry | None:

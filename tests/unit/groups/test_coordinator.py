@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from memory_coordination import MemoryCoordination
 from simulated_consumers import a_join
 from simulated_members import Topics
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -17,7 +18,8 @@ from hermes.groups.consumer_values import ConsumerHeartbeat, HeartbeatResponse
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
 from hermes.groups.offset_file import OffsetFile
-from hermes.groups.offsets import Change, Committed, TopicPartition
+from hermes.groups.offset_tree import OffsetTree
+from hermes.groups.offsets import Change, Committed, GroupStore, TopicPartition
 from hermes.groups.values import DescribedGroup, GroupSettings, Leaving, State, Sync
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.storage import FileLayer
@@ -44,7 +46,7 @@ class World:
         self.store = OffsetFile(self._path, FileLayer(), pytest.fail)
         self.groups = GroupCoordinator(
             LocalGroups(
-                self.store,
+                self.opened(),
                 0,
                 lambda: (0,),
                 lambda: self.settings,
@@ -55,6 +57,10 @@ class World:
             )
         )
         self.groups.begin()
+
+    def opened(self) -> GroupStore:
+        """The store that is used."""
+        return self.store
 
     def in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
         """Call a function at once; or when those that are `held` are let go."""
@@ -307,6 +313,31 @@ def test_what_is_committed_while_offsets_are_forgotten_stays(
     assert answers == [Code.NONE]
     world.held = None
     assert world.offsets() == {CLICKS: 6}
+
+
+class CoordinatedWorld(World):
+    """The same with the groups in coordination."""
+
+    coordination = MemoryCoordination()
+
+    def opened(self) -> GroupStore:
+        """The store that is used."""
+        return OffsetTree(self.coordination.session)
+
+
+def test_a_group_that_cannot_be_read_leaves_the_others_alone(tmp_path: Path) -> None:
+    world = CoordinatedWorld(tmp_path / "unused")
+    world.commit(5, CLICKS)
+    session = world.coordination.session()
+    session.put("/hermes/kafka/groups/damaged", b"none of ours")
+    (listed,) = world.done(world.groups.list_groups())
+    assert listed.name == "g"
+    world.clock.advance(8 * DAY)
+    assert world.offsets() == {}
+    record = b'{"generation": -1, "protocol_type": "", "empty_ms": -1}'
+    session.put("/hermes/kafka/groups/damaged", record)
+    (listed,) = world.done(world.groups.list_groups())
+    assert listed.name == "damaged"
 
 
 def test_expiry_goes_on_by_itself(world: World) -> None:
