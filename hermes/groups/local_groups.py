@@ -143,8 +143,13 @@ class LocalGroups:
     def _give_up_moved(self) -> None:
         self.begin()
         brokers = self._brokers()
-        for name in list(self.entries):
-            if coordinator_for(name, brokers) not in (self._broker_id, None):
+        for name, entry in list(self.entries.items()):
+            if entry.brokers == brokers:
+                continue
+            coordinator = coordinator_for(name, brokers)
+            if coordinator == self._broker_id:
+                entry.brokers = brokers
+            elif coordinator is not None:
                 self._give_up(name)
 
     def _give_up(self, name: str) -> None:

@@ -1,6 +1,6 @@
 """A coordinator over its lives, with a clock and a file: what goes on, and what is forgotten."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from hermes.errors import CoordinationError
+from hermes.groups import local_groups
 from hermes.groups.consumer_values import ConsumerHeartbeat, HeartbeatResponse
 from hermes.groups.coordinator import GroupCoordinator
 from hermes.groups.local_groups import CoordinatorSettings, LocalGroups
@@ -36,6 +37,7 @@ class World:
         self.clock = Clock()
         self._path = str(path)
         self.settings = SETTINGS
+        self.brokers = frozenset({0})
         self.held: list[Deferred[None]] | None = None
         self.topics = Topics({"clicks": 4})
         self.start()
@@ -48,7 +50,7 @@ class World:
             LocalGroups(
                 self.opened(),
                 0,
-                lambda: (0,),
+                lambda: self.brokers,
                 lambda: self.settings,
                 self.topics,
                 self.clock,
@@ -338,6 +340,29 @@ def test_a_group_that_cannot_be_read_leaves_the_others_alone(tmp_path: Path) -> 
     session.put("/hermes/kafka/groups/damaged", record)
     (listed,) = world.done(world.groups.list_groups())
     assert listed.name == "damaged"
+
+
+def test_whose_a_group_is_is_worked_out_once_for_the_same_brokers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    find = local_groups.coordinator_for
+
+    def noting(group: str, brokers: Iterable[int]) -> int | None:
+        asked.append(group)
+        return find(group, brokers)
+
+    monkeypatch.setattr(local_groups, "coordinator_for", noting)
+    world.commit(5, CLICKS)
+    world.clock.advance(1)
+    asked.clear()
+    world.clock.pump([1] * 5)
+    assert asked == []
+    for brokers, is_known in ((frozenset(), True), ({0, 1}, find("g", (0, 1)) == 0), ({1}, False)):
+        world.brokers = frozenset(brokers)
+        world.clock.advance(1)
+        assert ("g" in world.groups.local.entries) is is_known
+    assert len(asked) <= 3
 
 
 def test_expiry_goes_on_by_itself(world: World) -> None:
