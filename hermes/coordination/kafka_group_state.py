@@ -15,10 +15,10 @@ from uuid import UUID
 from hermes.coordination.kafka_groups import (
     KAFKA_GROUPS,
     MEMBERS_NAME,
-    PENDING,
     group_node_path,
     group_of_node,
     parse_offset_name,
+    parse_pending_name,
 )
 from hermes.coordination.kafka_topics import TopicNode, parse_topic, topic_node_path
 from hermes.coordination.nodes import Node, TreeSession
@@ -161,7 +161,7 @@ def _read_offsets(
     found = [
         (name, place)
         for name, place in places.items()
-        if place is not None and not name.startswith(PENDING)
+        if place is not None and parse_pending_name(place[0]) is None
     ]
     for first in range(0, len(found), _READ_AT_ONCE):
         some = found[first : first + _READ_AT_ONCE]

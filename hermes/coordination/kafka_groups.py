@@ -12,6 +12,7 @@ values; whoever writes below a group says which version of its node must still b
 coordinator that was replaced can't.
 """
 
+import re
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -20,8 +21,8 @@ KAFKA_GROUPS: Final = "/hermes/kafka/groups"
 #: The node with a group's members; those of offsets have a colon.
 MEMBERS_NAME: Final = "members"
 
-#: The nodes of offsets begin so that aren't committed yet.
-PENDING: Final = "~"
+#: What stands instead of a topic in the name of an offset that isn't committed yet.
+_PENDING: Final = re.compile(r"~([0-9]{1,19})~(.+)", re.ASCII | re.DOTALL)
 
 _SAFE: Final = "".join(chr(each) for each in range(0x21, 0x7F) if chr(each) not in "%/")
 _EMPTY: Final = "%"
@@ -38,6 +39,22 @@ def group_of_node(name: str) -> str:
 
 def group_node_path(group: str) -> str:
     return f"{KAFKA_GROUPS}/{group_node_name(group)}"
+
+
+def pending_name(producer_id: int, topic: str) -> str:
+    """What stands instead of a topic where a producer's transaction will commit, or not."""
+    return f"~{producer_id}~{topic}"
+
+
+def parse_pending_name(name: str) -> tuple[int, str] | None:
+    """Read what `pending_name` has written; None for the name of a topic.
+
+    Kafka's names have no tilde, but some of 0.7's may.
+    """
+    if not name.startswith("~"):
+        return None
+    found = _PENDING.fullmatch(name)
+    return None if found is None else (int(found[1]), found[2])
 
 
 def parse_offset_name(name: str) -> tuple[str, int] | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from hermes.coordination.kafka_groups import PENDING
+from hermes.coordination.kafka_groups import parse_pending_name, pending_name
 from hermes.errors import HermesError
 from hermes.groups.membership import AnyMembership
 
@@ -46,17 +46,15 @@ class Committed(NamedTuple):
 def pending_place(producer_id: int, place: TopicPartition) -> TopicPartition:
     """Where the offset is stored that a producer's transaction will commit, or not.
 
-    Beside the committed ones, in a topic of a name that no topic may have.
+    Beside the committed ones, in a topic of a name of which no offsets are committed.
     """
-    return TopicPartition(f"{PENDING}{producer_id}{PENDING}{place.topic}", place.partition)
+    return TopicPartition(pending_name(producer_id, place.topic), place.partition)
 
 
 def pending_at(place: TopicPartition) -> tuple[int, TopicPartition] | None:
     """Whose transaction an offset is part of, and of what; None for one that is committed."""
-    if not place.topic.startswith(PENDING):
-        return None
-    _, producer_id, topic = place.topic.split(PENDING, 2)
-    return int(producer_id), TopicPartition(topic, place.partition)
+    found = parse_pending_name(place.topic)
+    return None if found is None else (found[0], TopicPartition(found[1], place.partition))
 
 
 class GroupRecord(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any, Final
 from twisted.python.failure import Failure
 
 from hermes.config.kinds import FORMAT_KAFKA
+from hermes.coordination.kafka_groups import parse_pending_name
 from hermes.groups.offsets import MAX_METADATA_LENGTH, Committed, TopicPartition
 from hermes.kafka.classic_groups import may_use, milliseconds
 from hermes.kafka.dispatching import ENTRIES_AT_A_TIME, LARGE_ENTRIES, Call
@@ -80,6 +81,8 @@ class OffsetCommitting:
             refusal = self.refused
         elif topic is None and refusal is Code.NONE:
             refusal = Code.UNKNOWN_TOPIC_OR_PARTITION
+        elif refusal is Code.NONE and parse_pending_name(name) is not None:
+            refusal = Code.INVALID_TOPIC_EXCEPTION
         # Of 0.7's format, directories have no UUID that would outlast all.
         is_kept = topic is not None and topic.format == FORMAT_KAFKA and topic.keeps_id
         topic_id = topic.id if topic is not None and is_kept else None

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka_bench import KafkaBench, messages
 from memory_coordination import MemoryCoordination
 from simulated_members import Topics
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -207,3 +208,25 @@ def test_what_is_committed_while_the_transaction_ends_stays(brokers: Brokers, fa
         assert brokers.committed == {CLICKS: 10 if fails else 50}
         assert brokers.groups.unstable("g") == ()
         brokers.next()
+
+
+def test_an_old_topic_of_such_a_name_is_none_of_a_transaction(tmp_path: Path) -> None:
+    names = {"~old": Code.NONE, "~5": Code.NONE, "~5~old": Code.INVALID_TOPIC_EXCEPTION}
+    for name in names:
+        (tmp_path / f"{name}-0").mkdir()
+        (tmp_path / f"{name}-0" / f"{0:020}.kafka").touch()
+    kinds = messages("OffsetCommit", 8, "request")
+    place = kinds.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=""
+    )
+    topics = [kinds.OffsetCommitRequestTopic(name=name, partitions=(place,)) for name in names]
+    group = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
+    bench = KafkaBench(tmp_path)
+    answer = bench.ask("OffsetCommit", 8, group_instance_id=None, topics=tuple(topics), **group)
+    assert {each.name: each.partitions[0].error_code for each in answer.topics} == names
+    bench.close()
+    bench = KafkaBench(tmp_path)
+    asked = {"group_id": "g", "topics": None, "require_stable": True}
+    found = bench.ask("OffsetFetch", 7, **asked)
+    assert {each.name for each in found.topics} == {"~old", "~5"}
+    bench.close()
