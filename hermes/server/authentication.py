@@ -276,7 +276,9 @@ class Authentication:
                 self._log.error("users stay as they were: {problem}", problem=problem)
         if found is None:
             return
-        self._seen, self._refreshed_seconds = revision, self.clock.seconds()
+        came_meanwhile = not found.keys() >= {*self._known, *self._connected}
+        self._seen = _UNSEEN if came_meanwhile else revision  # else they'd stay whatever they are
+        self._refreshed_seconds = self.clock.seconds()
         self.revision += 1
         for name, user in found.items():
             if user is None:

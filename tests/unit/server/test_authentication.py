@@ -97,6 +97,27 @@ def test_a_change_between_the_look_and_the_proof_is_noticed(
     assert connected[1].disconnecting
 
 
+def test_who_comes_while_users_are_looked_up_is_looked_up_next(
+    bench: BrokerBench, connect: Connect, directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[tuple[Deferred[Any], Any]] = []
+
+    def in_thread(*call: Any) -> "Deferred[Any]":
+        held.append((Deferred(), call))
+        return held[-1][0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.authentication, "in_thread", in_thread)
+        bench.authentication.refresh()
+    connected = connect()
+    log_in(connected, "alice", "wonder")
+    directory.users = directory.users.without("alice")
+    for waiting, (function, *args) in held:
+        waiting.callback(function(*args))
+    bench.authentication.refresh()
+    assert connected[1].disconnecting
+
+
 def test_users_that_stay_as_they_were_are_told_once(
     bench: BrokerBench, directory: Directory
 ) -> None:
