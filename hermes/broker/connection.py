@@ -312,7 +312,10 @@ class BrokerConnection(Protocol):
     def quotas_changed(self) -> None:
         is_known = self._gate is None and self._state is not _LOST
         if is_known and (self._throttle is None or self._throttle.usage is None):
-            self._throttle = self._connections.quotas.join(self._client, self._advance)
+            answered_bytes = self._responses.started_bytes
+            self._throttle = self._connections.quotas.join(
+                self._client, self._advance, answered_bytes
+            )
 
     def drain(self) -> None:
         if self._state is _SERVING:

@@ -37,12 +37,14 @@ class Throttle:
 
     __slots__ = ("_answered_bytes", "_received_bytes", "_requests", "is_delayed", "resume", "usage")
 
-    def __init__(self, usage: "_PrincipalUsage", resume: Callable[[], None]) -> None:
+    def __init__(
+        self, usage: "_PrincipalUsage", resume: Callable[[], None], answered_bytes: int
+    ) -> None:
         self.usage: _PrincipalUsage | None = usage
         self.resume = resume
         self.is_delayed = False
         self._received_bytes = self._requests = 0
-        self._answered_bytes = 0
+        self._answered_bytes = answered_bytes
 
     def received(self, count: int) -> None:
         self._received_bytes += count
@@ -106,9 +108,9 @@ class _PrincipalUsage:
                 rate.change(per_second)
         self._wake()
 
-    def join(self, resume: Callable[[], None]) -> Throttle:
+    def join(self, resume: Callable[[], None], answered_bytes: int) -> Throttle:
         """Add a connection; it inherits the debt of a lost one."""
-        throttle = Throttle(self, resume)
+        throttle = Throttle(self, resume, answered_bytes)
         self.connections.add(throttle)
         if self._lost:
             lost, now = self._lost.pop(), self._clock.seconds()
@@ -239,10 +241,14 @@ class Quotas:
             "quota",
         )
 
-    def join(self, client: Client, resume: Callable[[], None]) -> Throttle | None:
+    def join(
+        self, client: Client, resume: Callable[[], None], answered_bytes: int = 0
+    ) -> Throttle | None:
         """Count a connection among its principal's; None if no quota applies.
 
-        `resume` is called when it needn't wait any longer.
+        Args:
+            resume: called when it needn't wait any longer.
+            answered_bytes: what was answered before, which no quota is about.
         """
         quota = self._of(client.principal)
         if quota is None:
@@ -253,7 +259,7 @@ class Quotas:
                 self._usages = {n: each for n, each in self._usages.items() if not each.is_over}
             usage = _PrincipalUsage(client.principal, quota, self._clock, self)
             self._usages[client.principal] = usage
-        return usage.join(resume)
+        return usage.join(resume, answered_bytes)
 
     def reload(self) -> bool:
         """Use the settings as they are now; whether connections should join anew."""

@@ -260,6 +260,25 @@ class TestChanges:
         connection.dataReceived(PRODUCE)
         assert transport.producerState == "paused"
 
+    def test_a_first_quota_does_not_count_what_was_answered_before(self, make: Any) -> None:
+        bench = make()
+        writer, _ = bench.connect()
+        writer.dataReceived(PRODUCE * 10)
+        connection, transport = bench.connect()
+        fetch = FetchRequest("t", 0, 0, 5 * len(SET)).encode()
+        for _ in range(10):
+            connection.dataReceived(fetch)
+            bench.turns(transport)
+        transport.clear()
+        reload(bench, default={"bytes_out": 1000})
+        for _ in range(2):
+            connection.dataReceived(fetch)
+            bench.turns(transport)
+        assert len(transport.value()) == 5 * len(SET) + 6
+        bench.clock.advance(4.01)
+        bench.turns(transport)
+        assert len(transport.value()) == 2 * (5 * len(SET) + 6)
+
 
 def test_while_memory_is_short_a_part_of_a_request_is_read_on(make: Any) -> None:
     bench = make(anonymous={"bytes_in": 100})
