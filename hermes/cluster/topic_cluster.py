@@ -248,9 +248,10 @@ class TopicCluster:
         for change in changes:
             if self._stopping:
                 break
-            tree.change(change.topic, change.apply)
-            if isinstance(change, Removal):
-                tree.delete(change.topic, change.is_gone_everywhere)
+            with suppress(InvalidNodeError):  # it was told as it was read, and costs this topic
+                tree.change(change.topic, change.apply)
+                if isinstance(change, Removal):
+                    tree.delete(change.topic, change.is_gone_everywhere)
         return bool(changes)
 
 

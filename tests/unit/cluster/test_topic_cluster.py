@@ -1,0 +1,47 @@
+"""What a broker follows and changes in coordination, a look at a time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from memory_coordination import MemoryCoordination
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from hermes.cluster.local_partitions import LocalPartitions
+from hermes.cluster.topic_cluster import ClusterState, TopicCluster
+from hermes.coordination.kafka_topics import topic_node_path
+
+
+@pytest.fixture
+def coordination() -> MemoryCoordination:
+    return MemoryCoordination()
+
+
+def look_of(coordination: MemoryCoordination, **local: LocalPartitions) -> ClusterState:
+    """What a broker knows once it has looked, and has published what it has."""
+    told: list[ClusterState] = []
+
+    def from_thread(call: Callable[[], None]) -> None:
+        call()
+
+    def in_thread(call: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        return maybeDeferred(call, *args)
+
+    cluster = TopicCluster(5, coordination.session, from_thread, in_thread, told.append)
+    cluster.publish_local(local)
+    tree = cluster._connected()
+    assert tree is not None
+    cluster._look(tree, 0)
+    return told[-1]
+
+
+def test_a_topic_whose_node_is_broken_keeps_no_other_from_being_known(
+    coordination: MemoryCoordination,
+) -> None:
+    coordination.session().put(topic_node_path("broken"), b"nonsense")
+    mine = LocalPartitions("0.7", None, (0,))
+    state = look_of(coordination, broken=mine, sound=mine)
+    assert state.contents.topics.keys() == {"sound"}
+    left = coordination.session().get(topic_node_path("broken"))
+    assert left is not None
+    assert left.value == b"nonsense"
