@@ -64,6 +64,8 @@ class ClusterPart:
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleted: Mapping[UUID, DeletedTopic] = {}
         self._deleting: dict[UUID, Announcement[None]] = {}  # that each is gone here
+        # Gone here, and not known to be said: what has its name now may be another one.
+        self._unsaid: set[UUID] = set()
         self._gone = Gathered[UUID](self._say_gone, MOST_DELETED)  # to be said in the cluster
         self._unused: set[str] = set()  # topics whose settings could not be used
         self._retry: IDelayedCall | None = None
@@ -140,6 +142,7 @@ class ClusterPart:
 
     def on_state(self, state: ClusterState) -> None:
         before, self._deleted = self._nodes, state.contents.deleted
+        self._unsaid &= self._deleted.keys()
         # A topic that was deleted while this was read is in both: whoever used it would make anew
         # what is being deleted.
         self._nodes = {
@@ -205,15 +208,9 @@ class ClusterPart:
 
     async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
         try:
-            if is_here:
-                await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
-            else:
-                await self._shared.in_thread(self._shared.directory.delete_left, name)
-            if not is_here and not self._registry.exists(name) and name not in self._nodes:
-                # A crash came between the last of its files and what was set for it.
-                shared = self._shared
-                await shared.in_thread(shared.directory.delete_topic, name)
-                await self._changes.forget([name])
+            if topic_id not in self._unsaid:
+                await self._delete_files(name, is_here)
+                self._unsaid.add(topic_id)
             self._deleting[topic_id].tell(None)
             await self._gone.add(topic_id)
         except HermesError as error:
@@ -223,6 +220,17 @@ class ClusterPart:
             self._try_later()
         finally:
             self._deleting.pop(topic_id).tell(None)
+
+    async def _delete_files(self, name: str, is_here: bool) -> None:
+        shared = self._shared
+        if is_here:
+            await self._deletions.delete_topic(name, UNKNOWN_CLIENT)
+            return
+        await shared.in_thread(shared.directory.delete_left, name)
+        if not self._registry.exists(name) and name not in self._nodes:
+            # A crash came between the last of its files and what was set for it.
+            await shared.in_thread(shared.directory.delete_topic, name)
+            await self._changes.forget([name])
 
     async def _say_gone(self, topic_ids: Sequence[UUID]) -> Sequence[None]:
         broker_id = self._topics.broker_id

@@ -1,0 +1,90 @@
+"""What a broker does for its part in a cluster, as what it is told of the cluster changes."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from broker_bench import BrokerBench
+from twisted.internet.defer import Deferred, succeed
+
+from hermes.cluster.cluster_part import RETRY_SECONDS, ClusterPart
+from hermes.cluster.cluster_topics import ClusterTopics
+from hermes.cluster.local_partitions import LocalPartitions
+from hermes.cluster.topic_cluster import ClusterState
+from hermes.coordination.kafka_topics import DeletedTopic
+from hermes.coordination.listeners import BrokerListeners
+from hermes.coordination.topic_tree import TreeContents
+from hermes.errors import CoordinationUnavailableError
+from hermes.protocol import encode_message_set
+
+ID = UUID(int=1)
+
+
+class Reached:
+    """Stands in for coordination, which can be out of reach; what it was told is in `said`."""
+
+    def __init__(self) -> None:
+        self.is_reached = True
+        self.said: list[Any] = []
+
+    def publish_local(self, local: Mapping[str, LocalPartitions]) -> None:
+        """It is what it was."""
+
+    def do(self, change: Callable[[Any], Any]) -> Awaitable[Any]:
+        done: Deferred[Any] = self.refreshed()
+        return done.addCallback(lambda _: change(self))
+
+    def has_deleted(self, topic_ids: Any, broker_id: int) -> None:
+        self.said += topic_ids
+
+    def refreshed(self) -> "Deferred[None]":
+        refreshed: Deferred[None] = succeed(None)
+        if not self.is_reached:
+            refreshed.addCallback(lambda _: _raise(CoordinationUnavailableError("out of reach")))
+        return refreshed
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[BrokerBench]:
+    bench = BrokerBench(tmp_path)
+    yield bench
+    bench.close()
+
+
+def part_of(bench: BrokerBench, reached: Reached) -> ClusterPart:
+    def follow(on_state: Any) -> Any:
+        return reached
+
+    cluster = bench.cluster
+    topics = ClusterTopics(
+        bench.shared, lambda: BrokerListeners(()), lambda: "a-cluster", has_cluster=True
+    )
+    return ClusterPart(
+        bench.shared, topics, cluster.changes, cluster.deletions, lambda values: None, follow
+    )
+
+
+def test_a_topic_that_takes_a_deleted_ones_name_is_not_deleted_for_it(bench: BrokerBench) -> None:
+    reached, topics = Reached(), bench.shared.topics
+    part = part_of(bench, reached)
+    topics.for_produce("t", 0)
+    reached.is_reached = False
+    deleted = {ID: DeletedTopic("t", "0.7", frozenset({0}))}
+    part.on_state(ClusterState(TreeContents(1, {}, deleted), {}))
+    bench.turns()
+    assert not topics.exists("t")
+    log = topics.for_produce("t", 0)
+    hello = encode_message_set([b"hello"])
+    log.append([hello], len(hello), 1, 0)
+    reached.is_reached = True
+    bench.clock.advance(RETRY_SECONDS)
+    bench.turns()
+    assert reached.said == [ID]
+    assert topics.for_fetch("t", 0) is log
+    part.stop()
