@@ -12,10 +12,12 @@ import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from twisted.internet.defer import Deferred, fail, inlineCallbacks, succeed
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
 
 from hermes.broker.loopback_client import OwnAccess
 from hermes.cluster.advertising import registered_place
@@ -36,6 +38,9 @@ from hermes.listening import Listener
 from hermes.logs import ModuleLogger
 from hermes.security import PLAIN
 from hermes.storage.layout import parse_partition_directory
+
+#: The pause before a broker that serves unregistered is registered again.
+RETRY_SECONDS: Final = 5.0
 
 
 class Coordination:
@@ -72,6 +77,8 @@ class Coordination:
         self._in_thread = in_thread
         self._now_ms = now_ms
         self._registration: BrokerRegistration | None = None
+        self._is_withdrawn = False
+        self._retry: IDelayedCall | None = None
         self._server: EmbeddedCoordination | None = None
         if config.coordination == "embedded":
             self._server = EmbeddedCoordination(
@@ -249,11 +256,19 @@ class Coordination:
     def _register_late(self, listeners: BrokerListeners, topics: TopicRegistry) -> None:
         assert self._server is not None
         self._server.on_serving = lambda: None
-        self.register_embedded(listeners, topics).addErrback(
-            lambda failure: self._log.error(
+
+        def failed(failure: Failure) -> None:
+            if self._is_withdrawn:  # which ends the attempt
+                return
+            self._log.error(
                 "the broker is not registered: {error}", error=failure.getErrorMessage()
             )
-        )
+            if isinstance(failure.value, CoordinationError):
+                self._retry = self._reactor.callLater(
+                    RETRY_SECONDS, self._register_late, listeners, topics
+                )
+
+        self.register_embedded(listeners, topics).addErrback(failed)
 
     def _registration_for(
         self, connect: str, listeners: BrokerListeners, topics: TopicRegistry
@@ -293,6 +308,11 @@ class Coordination:
 
     def unregister(self) -> "Deferred[None]":
         """Withdraw the registration; fires when done, or ZooKeeper will do it by itself."""
+        self._is_withdrawn = True
+        if self._server is not None:
+            self._server.on_serving = lambda: None
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
         registration, self._registration = self._registration, None
         if registration is None:
             return succeed(None)
