@@ -114,6 +114,7 @@ class BrokerRegistration:
         self._topics = dict(topics)
         self._record_topics = dict(record_topics or {})
         self._left: dict[UUID, str] = {}  # topics to delete from among the cluster's
+        self._withdrawn: set[str] = set()  # of topics; whoever lost an answer doesn't know of all
         self._listeners = (
             {} if listeners is None else {listeners_path(broker_id): format_listeners(listeners)}
         )
@@ -221,8 +222,10 @@ class BrokerRegistration:
         with self._lock:
             if topic_id is not None:
                 self._left[topic_id] = topic
-            self._topics.pop(topic, None)
-            self._record_topics.pop(topic, None)
+            if self._topics.pop(topic, None) is not None:
+                self._withdrawn.add(topic_path(topic, self._broker_id))
+            if self._record_topics.pop(topic, None) is not None:
+                self._withdrawn.add(record_topic_path(topic, self._broker_id))
         self._wake.set()
 
     # -- inside ---------------------------------------------------------------------------------
@@ -286,11 +289,15 @@ class BrokerRegistration:
             if other is not None:
                 raise self._in_use(other)
         wanted = self._wanted()
-        for path in registered.keys() - wanted.keys() - {self._path}:
+        with self._lock:
+            withdrawn = self._withdrawn - wanted.keys()
+        for path in withdrawn:
             if self._stopping:
                 return
             self._session.delete_own(path)
-            del registered[path]
+            registered.pop(path, None)
+            with self._lock:
+                self._withdrawn.discard(path)
         missing = [each for each in wanted.items() if registered.get(each[0]) != each[1]]
         self._delete_stale_topics()
         problems: list[CoordinationError] = []
