@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from twisted.internet.defer import Deferred
 
 from hermes.cluster.local_partitions import LocalChanges, LocalPartitions, Removal
+from hermes.coordination.layout import parse_broker_id
 from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, parse_listeners
 from hermes.coordination.nodes import TreeSession
 from hermes.coordination.replicas import as_life
@@ -188,10 +189,13 @@ class TopicCluster:
                 if problem:
                     _log.warning("the topics of Kafka's clients are kept up with again")
                 problem = ""
-            except CoordinationError as error:
+            except Exception as error:  # without this thread nothing would be known any more
                 if str(error) != problem and not self._stopping:
-                    _log.warning("the topics of Kafka's clients are as they were: %s", error)
-                problem = str(error)
+                    fault = None if isinstance(error, CoordinationError) else error
+                    _log.warning(
+                        "the topics of Kafka's clients are as they were: %s", error, exc_info=fault
+                    )
+                problem = str(error) or repr(error)
                 self._from_thread(partial(self._failed, asked))
             self._wake.wait(_RETRY_SECONDS if problem else None)
 
@@ -225,10 +229,11 @@ class TopicCluster:
         names = self._session.children(HERMES_BROKERS, watch=True)
         paths = [f"{HERMES_BROKERS}/{name}" for name in names]
         for name, path, node in zip(names, paths, self._session.get_all(paths), strict=True):
-            if node is not None and name.isdecimal():
-                with suppress(InvalidNodeError):
-                    found[int(name)] = parse_listeners(path, node.value)
-                    lives[int(name)] = as_life(node.owner)
+            with suppress(InvalidNodeError):
+                broker_id = parse_broker_id(path, name)
+                if node is not None:
+                    found[broker_id] = parse_listeners(path, node.value)
+                    lives[broker_id] = as_life(node.owner)
         return found, lives
 
     def _read_values(self, tree: TopicTree) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from hermes.cluster.local_partitions import LocalPartitions
 from hermes.cluster.topic_cluster import ClusterState, TopicCluster
 from hermes.coordination.kafka_topics import topic_node_path
+from hermes.coordination.listeners import HERMES_BROKERS, BrokerListeners, format_listeners
 
 
 @pytest.fixture
@@ -45,3 +46,31 @@ def test_a_topic_whose_node_is_broken_keeps_no_other_from_being_known(
     left = coordination.session().get(topic_node_path("broken"))
     assert left is not None
     assert left.value == b"nonsense"
+
+
+@pytest.mark.parametrize("name", ["9" * 5000, "007", "0x1", "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_node_that_is_no_brokers_keeps_no_broker_from_being_known(
+    coordination: MemoryCoordination, name: str
+) -> None:
+    listeners = format_listeners(BrokerListeners(()))
+    for each in (name, "4"):
+        coordination.session().put(f"{HERMES_BROKERS}/{each}", listeners)
+    assert look_of(coordination).brokers.keys() == {4}
+
+
+def test_a_fault_ends_a_look_and_not_the_following() -> None:
+    looks: list[None] = []
+
+    def connect(on_change: Callable[[], None]) -> None:
+        looks.append(None)
+        cluster._wake.set()
+        if len(looks) == 1:
+            raise ValueError("a fault of ours")
+        cluster._stopping = True
+
+    unused: Any = None
+    failed: list[Callable[[], None]] = []
+    cluster = TopicCluster(5, connect, failed.append, unused, unused)
+    cluster._run()
+    assert len(looks) == 2
+    assert len(failed) == 1
