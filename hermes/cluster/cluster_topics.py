@@ -403,7 +403,8 @@ class ClusterTopics:
     def _forget(self, name: str) -> None:
         before = self._topics.pop(name, None)
         if before is not None:
-            del self._by_id[before.id.bytes]
+            if self._by_id.get(before.id.bytes) is before:  # else a copy of it has its id
+                del self._by_id[before.id.bytes]
             self._changed()
 
     def _changed(self) -> None:
