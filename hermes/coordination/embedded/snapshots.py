@@ -110,6 +110,8 @@ def _check_unused(path: Path) -> None:
 
 def _newest_zxid(path: Path, zxid: int) -> int:
     """The newest zxid of the old file, if that can still be read and is plausible."""
+    if not path.is_file():  # SQLite would make one
+        return zxid
     try:
         with closing(connect(path)) as database:
             (found,) = database.execute("SELECT value FROM counter WHERE name = 'zxid'").fetchone()

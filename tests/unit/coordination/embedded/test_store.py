@@ -385,6 +385,21 @@ def test_a_restored_snapshot_has_no_sessions_and_a_new_epoch(store: Coordination
     assert damaged.read_bytes() == content[: len(content) // 2]
 
 
+def test_what_was_replaced_is_kept_where_there_is_nothing_to_replace(
+    store: CoordinationStore,
+) -> None:
+    """As where a restore was interrupted, and is done once more."""
+    store.open()
+    store.snapshot(1)
+    store.close()
+    store.path.write_bytes(b"damaged" * 1000)
+    restore(store.path, snapshot_path(store.path))
+    store.path.unlink()
+    restore(store.path, snapshot_path(store.path))
+    damaged = store.path.with_name(f"{store.path.name}.damaged")
+    assert damaged.read_bytes() == b"damaged" * 1000
+
+
 def test_nothing_is_restored_under_a_broker_that_serves(store: CoordinationStore) -> None:
     store.open()
     store.write([node("/a")], 1)
