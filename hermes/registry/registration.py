@@ -12,6 +12,7 @@ from hermes.registry.errors import (
     INVALID_SCHEMA,
     NOT_PERMITTED,
     RegistryError,
+    invalid_schema,
 )
 from hermes.registry.events import SchemaRegistered, encode_event
 from hermes.registry.limits import MAX_COMPARED_CHARACTERS, MAX_EVENT_BYTES
@@ -46,7 +47,7 @@ class RegisterSchema:
     Attributes:
         normalize: whether to normalise it; the subject's settings may want it too.
         id: the id that it has elsewhere, for the mode IMPORT; None for the registry's choice. So
-            `version`.
+            `version`, which without an id can only be the next one.
     """
 
     subject: str
@@ -86,8 +87,13 @@ class RegisterSchema:
 
     def _version(self, state: RegistryState, schema: StoredSchema, known: int | None) -> Version:
         versions = state.versions(self.subject)
-        number = self.version or (versions[-1].number + 1 if versions else 1)
+        following = versions[-1].number + 1 if versions else 1
+        number = self.version or following
         if self.id is None:
+            if number != following:
+                raise invalid_schema(
+                    f"version {number} is not one more than the previous version: {following} is"
+                )
             if known is None and state.last_id >= _LAST_ID:
                 raise not_permitted("no id is left")
             return Version(number, known or state.last_id + 1)

@@ -80,6 +80,15 @@ def test_importing(state):
     do(state, SetMode("a", "IMPORT", force=True))
 
 
+def test_a_version_that_is_given_is_the_next_one(state):
+    first = do(state, RegisterSchema("a", record("x"), version=1))
+    assert do(state, RegisterSchema("a", record("x"), version=1)) == first
+    second = record("x", {"name": "y", "type": "int", "default": 0})
+    for taken_or_beyond in (1, 3, 2**31 - 1):
+        refused(42201, state, RegisterSchema("a", second, version=taken_or_beyond))
+    assert do(state, RegisterSchema("a", second, version=2))["version"] == 2
+
+
 def test_read_only_for_all_can_be_an_override(state):
     do(state, SetMode("a", "READWRITE"))
     do(state, SetMode(None, "READONLY"))
