@@ -1,9 +1,12 @@
 """Reads the events of a cluster: the topic hermes-audit, all partitions of all brokers.
 
 Every partition is read from one place on, once: what comes later is read by the next call. A broker
-that is away has its partitions read when it is back.
+that is away has its partitions read when it is back. What one process reports is spread over the
+partitions, so that they are read side by side, by the events' times: whoever adds them up keeps few
+ranges of a log apart.
 """
 
+import heapq
 import logging
 from collections.abc import Iterator
 from typing import Final
@@ -63,22 +66,26 @@ class EventReader:
         if self._own is not None and self._own[0] in brokers:
             brokers[self._own[0]] = BrokerNode("", *self._own[1])
         partitions = read_partitions(self._session, AUDIT_TOPIC, self._note)
+        found = []
         for broker_id, numbers in partitions.items():
             node = brokers.get(broker_id)
             if node is None:
                 self.unavailable.append(f"{AUDIT_TOPIC}: broker {broker_id} is not registered")
                 continue
-            for number in numbers:
-                partition = BrokerPartition(broker_id, number)
-                try:
-                    yield from self._read(self._consumer(node), partition)
-                except HermesError as error:
-                    self.unavailable.append(f"{AUDIT_TOPIC} {partition}: {error}")
+            consumer = self._consumer(node)
+            found += [self._available(consumer, BrokerPartition(broker_id, n)) for n in numbers]
+        yield from heapq.merge(*found, key=lambda event: event.time_ms)
 
     def close(self) -> None:
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
+
+    def _available(self, consumer: SimpleConsumer, partition: BrokerPartition) -> Iterator[Event]:
+        try:
+            yield from self._read(consumer, partition)
+        except HermesError as error:
+            self.unavailable.append(f"{AUDIT_TOPIC} {partition}: {error}")
 
     def _read(self, consumer: SimpleConsumer, partition: BrokerPartition) -> Iterator[Event]:
         offset = self._offsets.get(partition)
