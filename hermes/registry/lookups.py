@@ -1,7 +1,7 @@
 """What a registry's state says: subjects, versions, schemas, settings."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from hermes.quoting import quoted
@@ -20,7 +20,10 @@ from hermes.registry.errors import (
 from hermes.registry.limits import MAX_SUBJECT_LENGTH
 from hermes.registry.state import DEFAULT_LEVEL, DEFAULT_MODE, RegistryState
 
-_LAST_VERSION = 2**31 - 1
+#: In place of a version's number: the latest.
+LATEST_VERSION: Final = -1
+
+_LAST_VERSION: Final = 2**31 - 1
 
 
 def check_subject(subject: str) -> None:
@@ -39,9 +42,9 @@ def check_subject(subject: str) -> None:
 
 
 def version_number(text: str) -> int:
-    """A version as a path has it: a number, or -1 for `latest`; RegistryError 42202 otherwise."""
+    """A version as a path has it: a number, `latest` or -1; RegistryError 42202 otherwise."""
     if text in ("latest", "-1"):
-        return -1
+        return LATEST_VERSION
     if text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= _LAST_VERSION:
         return int(text)
     raise RegistryError(

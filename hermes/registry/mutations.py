@@ -25,7 +25,7 @@ from hermes.registry.events import (
     SubjectDeleted,
     VersionDeleted,
 )
-from hermes.registry.lookups import check_subject, config, mode
+from hermes.registry.lookups import LATEST_VERSION, check_subject, config, mode
 from hermes.registry.registration import (
     IMPORT,
     LEVELS,
@@ -55,7 +55,7 @@ class DeleteVersion:
         versions = state.versions(self.subject)
         if not versions:
             raise subject_not_found(self.subject)
-        if self.version == -1:
+        if self.version == LATEST_VERSION:
             live = [each for each in versions if not each.is_deleted]
             if not live and not self.permanent:
                 raise subject_not_found(self.subject)

@@ -1,7 +1,8 @@
 """The store of a registry in a cluster: reads from its own copy, writes here or at the leader.
 
 A write is decided at once where this one leads. Otherwise a thread of a pool looks for whoever
-leads, for as long as a new one may take to be found, and forwards the call there.
+leads, for as long as a new one may take to be found, and forwards the call there. What became of a
+call may stay unknown; then it is decided once more, unless it would do more than it was meant to.
 """
 
 import json
@@ -14,6 +15,8 @@ from typing import Any, Final
 from hermes.registry.election import Election
 from hermes.registry.errors import FAILED, UNAVAILABLE, RegistryError, unavailable
 from hermes.registry.forwarding import Forwarder
+from hermes.registry.lookups import LATEST_VERSION
+from hermes.registry.mutations import DeleteVersion
 from hermes.registry.registration import RegisterSchema
 from hermes.registry.rest_messages import RestRequest, RestResponse, json_response
 from hermes.registry.state import RegistryState
@@ -97,7 +100,7 @@ class TopicStore:
             error = first.exception()
             if error is None:
                 answered.set_result(first.result())
-            elif _is_unavailable(error) and self._clock() < until:
+            elif _is_tried_again(change, error) and self._clock() < until:
                 again = self._in_pool(self._write_patiently, change, request, until)
                 again.add_done_callback(lambda last: _copy(last, answered))
             else:
@@ -148,7 +151,7 @@ class TopicStore:
                 if leader is not None and not self.election.is_leading:
                     return self._forward(leader.url, request)
             except RegistryError as error:
-                if not _is_unavailable(error):
+                if not _is_tried_again(change, error):
                     raise
                 reason = str(error)
             now = self._clock()
@@ -191,8 +194,11 @@ def _error_of(answer: RestResponse) -> RegistryError:
         return RegistryError(FAILED, f"the leading registry answered with status {answer.status}")
 
 
-def _is_unavailable(error: BaseException) -> bool:
-    return isinstance(error, RegistryError) and error.code == UNAVAILABLE
+def _is_tried_again(change: Mutation, error: BaseException) -> bool:
+    # Whoever has deleted the latest version, and doesn't know it, would delete the one before.
+    is_of_the_latest = isinstance(change, DeleteVersion) and change.version == LATEST_VERSION
+    is_unavailable = isinstance(error, RegistryError) and error.code == UNAVAILABLE
+    return is_unavailable and not is_of_the_latest
 
 
 def _copy(first: "Future[Any]", second: "Future[Any]") -> None:
