@@ -17,6 +17,7 @@ from hermes.registry.errors import (
 )
 from hermes.registry.events import AssociationsMade, AssociationsRemoved
 from hermes.registry.lookups import check_subject
+from hermes.registry.mutations import check_deletable
 from hermes.registry.state import RegistryState
 from hermes.registry.writer import MutationResult
 
@@ -67,7 +68,7 @@ class Dissociate:
     """Take the subjects from kinds of a resource, all if none are given.
 
     `resource_type`: None for the only one there is. `cascade`: whether subjects of its own (STRONG)
-    are deleted with them.
+    are deleted with them, which is refused where one of them can't be.
     """
 
     resource_id: str
@@ -100,6 +101,7 @@ class Dissociate:
             )
         own = {each.subject for each in found if self.cascade and each.lifecycle == "STRONG"}
         subjects = tuple(sorted(each for each in own if state.is_live(each)))
+        check_deletable(state, subjects)
         kinds = tuple(sorted(each.kind for each in found))
         return MutationResult(
             AssociationsRemoved(self.resource_id, types[0], kinds, subjects), None

@@ -1,6 +1,6 @@
 """The calls that delete versions and subjects, and change settings and modes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,7 @@ class DeleteSubject:
             )
         deleted = [each.number for each in (versions if self.permanent else live)]
         for number in deleted:
-            _check_unused(state, self.subject, number, self.permanent, besides=self.subject)
+            _check_unused(state, self.subject, number, self.permanent, besides=(self.subject,))
         return MutationResult(SubjectDeleted(self.subject, self.permanent), deleted)
 
 
@@ -194,12 +194,24 @@ class DeleteMode:
         return MutationResult(ModeChanged(self.subject, None), {"mode": state.modes[self.subject]})
 
 
+def check_deletable(state: RegistryState, subjects: Collection[str]) -> None:
+    """Refuse what DeleteSubject does, where live subjects are to be deleted softly, together."""
+    for subject in subjects:
+        check_writable(state, subject)
+        for each in state.live_versions(subject):
+            _check_unused(state, subject, each.number, False, besides=subjects)
+
+
 def _check_unused(
-    state: RegistryState, subject: str, number: int, permanent: bool, besides: str = ""
+    state: RegistryState,
+    subject: str,
+    number: int,
+    permanent: bool,
+    besides: Collection[str] = (),
 ) -> None:
     for name, version in state.referrers(subject, number):
         found = state.version(name, version)
-        if found is not None and name != besides and (permanent or not found.is_deleted):
+        if found is not None and name not in besides and (permanent or not found.is_deleted):
             raise RegistryError(
                 REFERENCE_EXISTS,
                 f"One or more references exist to version {number} of {quoted(subject)}: version "

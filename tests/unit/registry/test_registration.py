@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from hermes.registry.associations import Associate, Dissociate
 from hermes.registry.drafts import Draft
-from hermes.registry.entities import Reference, document_text
+from hermes.registry.entities import Association, Reference, document_text
 from hermes.registry.errors import RegistryError
 from hermes.registry.limits import MAX_REFERENCES
 from hermes.registry.mutations import DeleteSubject, DeleteVersion, SetConfig, SetMode
@@ -97,6 +98,27 @@ def test_read_only_for_all_can_be_an_override(state):
     do(state, SetMode(None, "READONLY_OVERRIDE"))
     refused(42205, state, RegisterSchema("a", record("x", "y")))
     refused(42205, state, DeleteSubject("a"))
+
+
+def test_subjects_go_with_their_resource_only_where_they_could_be_deleted(state):
+    subjects = [("a", "key", "STRONG"), ("b", "value", "STRONG")]
+    made = [
+        Association("id", "t", "x", "topic", kind, each, life, False)
+        for each, kind, life in subjects
+    ]
+    do(state, Associate(tuple(made), may_replace=False))
+    do(state, RegisterSchema("a", record("x")))
+    used = record({"name": "a", "type": "A"}, name="B", references=(Reference("A", "a", 1),))
+    do(state, RegisterSchema("c", used))
+    gone = Dissociate("id", "topic", (), cascade=True)
+    assert "of 'c' refers to it" in refused(42206, state, gone)
+    do(state, DeleteSubject("c"))
+    do(state, RegisterSchema("b", used))  # which goes with it
+    do(state, SetMode("b", "READONLY"))
+    refused(42205, state, gone)
+    do(state, SetMode("b", "READWRITE"))
+    do(state, gone)
+    assert (state.is_live("a"), state.is_live("b"), state.associations) == (False, False, {})
 
 
 def test_groups_of_compatibility(state):
