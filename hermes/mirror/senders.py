@@ -42,9 +42,14 @@ class TargetSender:
         self._thread.start()
 
     def put(self, entry: TargetAppend) -> None:
+        """Have it sent; its claim starts anew if another sender has taken this one's place."""
         with self._changed:
-            self._queue.append(entry)
-            self._changed.notify()
+            is_stopped = self._is_stopped
+            if not is_stopped:
+                self._queue.append(entry)
+                self._changed.notify()
+        if is_stopped:
+            entry.claim.restart(entry.epoch, None)
 
     def stop(self) -> None:
         with self._changed:

@@ -1,0 +1,42 @@
+"""What becomes of entries that a sender can't send any more."""
+
+import logging
+from typing import Any
+
+from hermes.coordination.layout import BrokerPartition
+from hermes.errors import BrokerUnavailableError
+from hermes.mirror.figures import Problems
+from hermes.mirror.links import Link
+from hermes.mirror.senders import TargetSender
+from hermes.mirror.source_claim import TargetAppend
+
+
+class Claim:
+    """Remembers in which epoch it was to start anew."""
+
+    epoch = 7
+    holds_records = False
+
+    def __init__(self) -> None:
+        self.restarted: list[tuple[int, Any]] = []
+
+    def restart(self, epoch: int, error: Any) -> None:
+        self.restarted.append((epoch, error))
+
+
+def entry(claim: Any) -> TargetAppend:
+    pending: Any = None
+    target = BrokerPartition(0, 0)
+    return TargetAppend(claim, 7, pending, "clicks", target, "s", 0, 1, b"x", 1, True)
+
+
+def unreachable() -> Link:
+    raise BrokerUnavailableError("it is gone")
+
+
+def test_what_comes_when_it_has_stopped_is_planned_anew() -> None:
+    sender = TargetSender("target broker 0", unreachable, Problems(logging.getLogger("test")))
+    sender.stop()
+    claim = Claim()
+    sender.put(entry(claim))  # of a thread that had found it a moment before
+    assert claim.restarted == [(7, None)]
