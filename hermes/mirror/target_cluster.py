@@ -213,7 +213,12 @@ class TargetCluster:
         failed: dict[int, HermesError] = {}
         by_leader: dict[_Broker, list[int]] = {}
         for place, (target, each) in enumerate(sets):
-            by_leader.setdefault(self._leader(each.topic, target), []).append(place)
+            try:
+                leader = self._leader(each.topic, target)
+            except NotLeaderError as error:
+                failed[place] = error
+            else:
+                by_leader.setdefault(leader, []).append(place)
         for broker, places in by_leader.items():
             for first in range(0, len(places), MAX_MIRRORED_SETS):
                 some = places[first : first + MAX_MIRRORED_SETS]
