@@ -147,7 +147,7 @@ class SourceClaim(Claim):
         self._pending: deque[PendingStretch] = deque()
         self._in_flight_bytes = 0
         self._paused_until = 0.0
-        # Where the target refused a set: there messages go one by one; and the refused ones.
+        # Where a set was refused: there messages go one by one; and the refused ones.
         self._singly = (0, 0)
         self._refused: set[int] = set()
         # Those that are too large: nothing is sent behind one before the target has taken it.
@@ -252,11 +252,14 @@ class SourceClaim(Claim):
         that is too large waits for a higher limit, and a record batch in any case: its CRC is
         right, so that it is the target that doesn't want it.
         """
-        first, last = entries[0].pending.stretch, entries[-1].pending.stretch
+        first, last = entries[0], entries[-1]
+        self._refuse(first.pending.stretch, last.pending.stretch, error, first.epoch)
+
+    def _refuse(self, first: Stretch, last: Stretch, error: HermesError, epoch: int) -> None:
         is_single = first is last and (first.is_batch or first.messages == 1)
         is_too_large = isinstance(error, MessageTooLargeBrokerError)
         with self.lock:
-            if not entries[0].is_wanted():
+            if epoch != self.epoch:
                 return
             if not is_single:
                 self._singly = (first.begin, last.end)
@@ -266,12 +269,12 @@ class SourceClaim(Claim):
                 self._refused.add(first.end)
         skips = self._context.skips_damage and not first.is_batch
         if not is_single or (not is_too_large and skips):
-            self.restart(entries[0].epoch, None)
+            self.restart(epoch, None)
         else:
-            self.restart(entries[0].epoch, error, LONG_PAUSE_SECONDS)
+            self.restart(epoch, error, LONG_PAUSE_SECONDS)
 
     def is_suspect(self, offset: int) -> bool:
-        """Whether the target has refused a set around there, so that messages go one by one."""
+        """Whether a set around there was refused, so that messages go one by one."""
         return self._singly[0] <= offset < self._singly[1]
 
     # -- fetching -------------------------------------------------------------------------------
@@ -303,7 +306,11 @@ class SourceClaim(Claim):
                         f"{stretch.fault} message at offset {stretch.begin}, and damaged: stop"
                     )
                     return
-                self._take(stretch, epoch)
+                try:
+                    self._take(stretch, epoch)
+                except InvalidMessageError as error:  # by a key, compressed messages are opened
+                    self._refuse(stretch, stretch, error, epoch)
+                    return
                 if stretch.end in self._large:
                     self._paused_until = time.monotonic() + LONG_PAUSE_SECONDS
                     return

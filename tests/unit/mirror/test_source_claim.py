@@ -9,15 +9,18 @@ from audited import MemoryPublisher
 from batches import NOW_MS
 
 from hermes.audit.counting import TierCounter
+from hermes.config.mirror import Partitioning
+from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
 from hermes.mirror.figures import PartitionFigures
 from hermes.mirror.kafka_cluster import kafka_partition
-from hermes.mirror.routing import IndexRoute, RoutingPlan
+from hermes.mirror.routing import IndexRoute, PartitionRoute, RoutingPlan, make_route
 from hermes.mirror.source_claim import SourceClaim, TargetAppend
-from hermes.protocol import RecordSet
+from hermes.protocol import Message, MessageSet, RecordSet, encode_message_set
 from hermes.protocol.records import Record, encode_batch
 
 HOLES = encode_batch([Record(n, NOW_MS, None, b"%d" % n) for n in (0, 1, 5)], last_offset=9)
+_PARTITION, _ROUTE = kafka_partition(0), IndexRoute(0)
 
 
 class Context:
@@ -29,6 +32,7 @@ class Context:
         self.publisher = MemoryPublisher()
         self.counter: Any = TierCounter("mirror:m", self.publisher)
         self.sent: list[TargetAppend] = []
+        self.errors: list[str] = []
         self.asked = 0
         self._compacted = compacted
 
@@ -42,7 +46,10 @@ class Context:
 
     def plan(self, claim: SourceClaim, pause_seconds: float) -> None: ...
     def has_room(self) -> None: ...
-    def set_error(self, claim: SourceClaim, text: str) -> None: ...
+
+    def set_error(self, claim: SourceClaim, text: str) -> None:
+        self.errors += filter(None, [text])
+
     def released(self, claim: SourceClaim) -> None: ...
     def note(self, text: str) -> None: ...
 
@@ -51,18 +58,36 @@ class Context:
         return self._compacted
 
 
-def claimed(context: Context) -> SourceClaim:
+def claimed(context: Context, partition: BrokerPartition = _PARTITION) -> SourceClaim:
     figures = PartitionFigures("east", "clicks", "0", "east.clicks")
     lease = Lease(0)
     lock = threading.Condition()
-    claim = SourceClaim("east", figures, context, "clicks", kafka_partition(0), "", lock, lease)
+    claim = SourceClaim("east", figures, context, "clicks", partition, "", lock, lease)
     begin(claim, 0)
     return claim
 
 
-def begin(claim: SourceClaim, offset: int) -> None:
-    targets, route = (kafka_partition(0),), IndexRoute(0)
+def begin(claim: SourceClaim, offset: int, route: PartitionRoute = _ROUTE) -> None:
+    targets = (_PARTITION,)
     claim.begin(RoutingPlan("id/clicks/0-0", "east.clicks", targets, route, [offset]), offset)
+
+
+@pytest.mark.parametrize("skips_damage", [True, False])
+def test_what_can_not_be_opened_is_skipped_by_itself_also_by_a_key(skips_damage: bool) -> None:
+    context = Context(compacted=False)
+    context.skips_damage, context.counter = skips_damage, None
+    good, bad = encode_message_set([b"a"]), Message.of(b"no gzip", attributes=1).encode()
+    fetched = good + bad + good
+    claim = claimed(context, BrokerPartition(0, 0))
+    for _ in range(3):
+        position = claim.position
+        begin(claim, position, make_route(Partitioning("key", "bytes", (0, 1)), 0, "s"))
+        claim.add(MessageSet(fetched[position:], position), claim.epoch)
+        context.arrive()
+    end = len(fetched) if skips_damage else len(good)
+    assert (claim.position, claim.figures.damaged) == (end, int(skips_damage))
+    assert claim.figures.messages == (2 if skips_damage else 1)
+    assert bool(context.errors) is not skips_damage
 
 
 @pytest.mark.parametrize("compacted", [True, False])
