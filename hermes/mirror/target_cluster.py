@@ -71,14 +71,15 @@ class TargetCluster:
         self._kafka: KafkaCluster | None = None
         self._faults = NodeFaults(_log, "the mirror's target")
         self._known: dict[int, _Broker] = {}
+        self._living: dict[int, _Address] = {}
         # Partitions stay known while their broker is away, so that what goes to them waits.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
         # Of those of Kafka's format: the broker that leads them, -1 for nobody.
         self._leaders: dict[tuple[str, BrokerPartition], int] = {}
 
     def addresses(self) -> dict[int, _Address]:
-        """Of the brokers that were seen so far, by id."""
-        return {broker_id: each.address for broker_id, each in list(self._known.items())}
+        """Of the brokers that lived at the last look, by id."""
+        return self._living
 
     def connect(self) -> None:
         if self.cluster_id:
@@ -267,6 +268,7 @@ class TargetCluster:
             raise BrokerUnavailableError(f"no broker of {self.address} is registered")
         for broker_id, address in found.items():
             self._place(broker_id, address)
+        self._living = found
         return found
 
     def _place(self, broker_id: int, address: _Address) -> None:
