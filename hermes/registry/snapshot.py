@@ -13,6 +13,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +73,8 @@ class SnapshotFile:
             os.replace(temporary, self.path)
             _sync_directory(self.path.parent)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # of a disk that takes nothing any more
+                temporary.unlink(missing_ok=True)
             raise StorageError(f"can't write {self.path}: {error.strerror or error}") from error
 
 

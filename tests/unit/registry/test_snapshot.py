@@ -86,6 +86,12 @@ def test_a_disk_that_refuses_is_said_once_and_costs_nothing(
     assert len(caplog.messages) == 1
 
 
+def test_a_disk_that_refuses_even_to_clean_up_is_said_likewise(tmp_path: Path) -> None:
+    (tmp_path / "no directory").touch()  # as one that is read-only since it failed, say
+    with pytest.raises(StorageError, match="Not a directory"):
+        SnapshotFile(tmp_path / "no directory" / "snapshot").write({})
+
+
 def test_what_is_written_is_json(tmp_path: Path) -> None:
     file = SnapshotFile(tmp_path / "snapshot")
     values = ({}, {"a": {}, "b": [], "c": {"d": [1, {"e": [None]}, "\ud800ü"], "f": True}})
