@@ -27,6 +27,10 @@ _MOST_STEPS: Final = 20_000
 _MOST_WORK: Final = 100_000
 _MOST_REMEMBERED: Final = 10_000
 
+# How many states are remembered in all: some megabytes. A move counts for a few more than it has.
+_MOST_STATES: Final = 100_000
+_MOVE_STATES: Final = 10
+
 # Where a match starts, among the moves that are remembered: no character is empty.
 _BEGINNING: Final[tuple[frozenset[int], str]] = (frozenset(), "")
 
@@ -55,6 +59,22 @@ class _SubProgram(NamedTuple):
     start: int
     ahead: bool
     negated: bool
+
+
+class _Moves:
+    """Where characters lead, as far as it was found out before: at most so many states."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._states = 0
+        self.get = self._found.get
+
+    def keep(self, key: tuple[frozenset[int], str], states: frozenset[int]) -> None:
+        if self._states >= _MOST_STATES:
+            self._found.clear()
+            self._states = 0
+        self._found[key] = states
+        self._states += len(states) + _MOVE_STATES
 
 
 class JavaPattern:
@@ -87,7 +107,7 @@ class JavaPattern:
         self._steps: list[_Step] = []
         self._has_places = False
         self._start = self._program(node)
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._moves = _Moves()
         self._known: dict[str, bool] = {}
 
     def __reduce__(self) -> tuple[Callable[..., "JavaPattern"], tuple[Any, ...]]:
@@ -159,7 +179,7 @@ class _MatchRun:
         self,
         steps: list[_Step],
         text: str,
-        moves: dict[tuple[frozenset[int], str], frozenset[int]],
+        moves: _Moves,
         has_places: bool,
         most_work: int,
     ) -> None:
@@ -176,7 +196,7 @@ class _MatchRun:
         if states is None:
             states = self._spread([start], 0)
             if not self._has_places:
-                self._moves[_BEGINNING] = states
+                self._moves.keep(_BEGINNING, states)
         for place, character in enumerate(self._text):
             if not states:
                 return False
@@ -196,9 +216,7 @@ class _MatchRun:
             found = self._spread(on, place)
             self._spend(len(states))
             if not self._has_places:
-                if len(self._moves) >= _MOST_REMEMBERED:
-                    self._moves.clear()
-                self._moves[key] = found
+                self._moves.keep(key, found)
         return found
 
     def _spread(self, todo: list[int], place: int) -> frozenset[int]:

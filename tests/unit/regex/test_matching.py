@@ -1,0 +1,17 @@
+"""What an expression that somebody registered costs, whatever it is matched with."""
+
+import tracemalloc
+from random import Random
+
+from hermes.regex import JavaPattern
+
+
+def test_what_is_remembered_takes_little_memory_however_large_the_expression_is() -> None:
+    # Nearly each character leads to another set of some two thousand states.
+    pattern, letters = JavaPattern("(?:(?:.?){1000}){2}|.*[ac].{20}"), Random(1)
+    tracemalloc.start()
+    for _ in range(40):
+        pattern.matches("".join(letters.choices("abcd", k=11)))
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 16 << 20
