@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.kafka.matched_topics import LONGEST_REGEX
+from hermes.kafka.matched_topics import LONGEST_REGEX, matching
 from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
-from hermes.regex import JavaPattern, RegexTooCostlyError
 from hermes.security import Operation, Resource
 from hermes.transactions.state import State, Transaction, group_at
 
@@ -69,47 +68,47 @@ def _producers(call: Call, topic: str, number: int) -> tuple[Any, ...]:
 
 
 async def list_transactions(request: Any, call: Call) -> Any:
-    code, found, fits = Code.NONE, [], None
-    pattern = getattr(request, "transactional_id_pattern", None)
-    if pattern:
-        try:
-            if len(pattern) > LONGEST_REGEX:
-                raise ValueError(f"it has more than {LONGEST_REGEX} characters")
-            fits = (await call.server.look_up(JavaPattern, pattern)).matches
-        except ValueError:
-            code = Code.INVALID_REGULAR_EXPRESSION
-    states, unknown = set(request.state_filters), []
-    if code is Code.NONE:
-        unknown = [each for each in dict.fromkeys(request.state_filters) if each not in _STATES]
-    ids = set(request.producer_id_filters)
-    longer_ms = getattr(request, "duration_filter", -1)
-    now_ms = call.server.shared.now_ms()
+    code, found = Code.NONE, list[Any]()
+    states = dict.fromkeys(request.state_filters)
+    unknown = tuple(each for each in states if each not in _STATES)
     try:
-        every = [] if code is not Code.NONE else await call.server.transactions.coordinator.all()
-        for name, each in every:
-            await call.after_entry()
-            if (
-                (not states or each.state.label in states)
-                and (not ids or each.producer_id in ids)
-                and (longer_ms < 0 or (each.is_open and now_ms - each.started_ms >= longer_ms))
-                and call.may(Operation.DESCRIBE, Resource.transaction(name))
-                and (fits is None or fits(name))
-            ):
-                found.append(
-                    call.make.TransactionState(
-                        transactional_id=name,
-                        producer_id=each.producer_id,
-                        transaction_state=each.state.label,
-                    )
-                )
-    except RegexTooCostlyError:
-        code, found = Code.INVALID_REGULAR_EXPRESSION, []
+        found = await _listed(request, call)
+    except ValueError:
+        code, unknown = Code.INVALID_REGULAR_EXPRESSION, ()
     except KafkaError as error:
-        code, found = error.code, []
+        code = error.code
     call.is_large = len(found) + len(unknown) > LARGE_ENTRIES
     return call.make.ListTransactionsResponse(
-        error_code=code, unknown_state_filters=tuple(unknown), transaction_states=tuple(found)
+        error_code=code, unknown_state_filters=unknown, transaction_states=tuple(found)
     )
+
+
+async def _listed(request: Any, call: Call) -> list[Any]:
+    """Find transactions; raises ValueError, KafkaError: not by that expression, or not now."""
+    pattern = getattr(request, "transactional_id_pattern", None)
+    if len(pattern or "") > LONGEST_REGEX:
+        raise ValueError(f"it has more than {LONGEST_REGEX} characters")
+    states, ids = set(request.state_filters), set(request.producer_id_filters)
+    longer_ms = getattr(request, "duration_filter", -1)
+    now_ms = call.server.shared.now_ms()
+    found = {}
+    for name, each in await call.server.transactions.coordinator.all():
+        await call.after_entry()
+        if (
+            (not states or each.state.label in states)
+            and (not ids or each.producer_id in ids)
+            and (longer_ms < 0 or (each.is_open and now_ms - each.started_ms >= longer_ms))
+            and call.may(Operation.DESCRIBE, Resource.transaction(name))
+        ):
+            found[name] = call.make.TransactionState(
+                transactional_id=name,
+                producer_id=each.producer_id,
+                transaction_state=each.state.label,
+            )
+    if not pattern:
+        return list(found.values())
+    names = await call.server.look_up(matching, pattern, list(found))
+    return [found[each] for each in names]
 
 
 async def describe_transactions(request: Any, call: Call) -> Any:

@@ -13,7 +13,9 @@ from hermes.kafka.admission import LIMIT_BYTES
 from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code
 from hermes.protocol.records import Record, encode_batch
+from hermes.regex import JavaPattern
 from hermes.server.fairness import QUANTUM_ENTRIES
+from hermes.transactions.state import State, Transaction
 
 
 @pytest.fixture
@@ -63,6 +65,36 @@ def test_an_expression_is_as_long_as_it_may_be(bench: KafkaBench) -> None:
     for length, code in ((LONGEST_REGEX, 0), (LONGEST_REGEX + 1, 128)):
         asked = {**wanted, "transactional_id_pattern": "a" * length}
         assert ask(bench, "ListTransactions", 2, **asked).error_code == code
+
+
+def test_names_are_matched_with_an_expression_where_others_do_not_wait_for_that(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each may take tens of milliseconds, and there may be thousands.
+    in_thread, within, matched = bench.server.in_thread, [False], list[bool]()
+    matches = JavaPattern.matches
+
+    def noted(function: Any, *arguments: Any) -> Any:
+        within.append(True)
+        try:
+            return in_thread(function, *arguments)
+        finally:
+            within.pop()
+
+    def match(self: JavaPattern, text: str) -> bool:
+        matched.append(within[-1])
+        return matches(self, text)
+
+    async def every() -> list[tuple[str, Transaction]]:
+        return [("t", Transaction(0, 0, 0, State.EMPTY))]
+
+    monkeypatch.setattr(JavaPattern, "matches", match)
+    bench.server.in_thread, bench.server.transactions.coordinator.all = noted, every
+    wanted = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1}
+    for regex, names in (("t|u", ["t"]), ("u", [])):
+        answer = ask(bench, "ListTransactions", 2, transactional_id_pattern=regex, **wanted)
+        assert [each.transactional_id for each in answer.transaction_states] == names
+    assert matched == [True, True]
 
 
 def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaBench) -> None:
