@@ -25,6 +25,10 @@ _LOOK_SECONDS: Final = 1.0
 _State = tuple[int, ...]
 
 
+class _NotReadError(ConfigError):
+    """A file could not be read: the same one may be, once a disk or descriptors allow it."""
+
+
 def read_users(path: Path, secret: bytes | None = None) -> tuple[Users, _State]:
     """Read a users file, and the state by which its next change is recognised.
 
@@ -45,7 +49,7 @@ def read_users(path: Path, secret: bytes | None = None) -> tuple[Users, _State]:
                 )
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise ConfigError(
+        raise _NotReadError(
             "users_file", f"can't read {path}: {error.strerror}; hermes users add makes one"
         ) from None
     if len(content) > _MOST_BYTES:
@@ -107,6 +111,8 @@ class UsersFile:
             self._users, self._seen = read_users(self._path, self._users.secret)
         except ConfigError as error:
             self.problem = str(error)
+            if isinstance(error, _NotReadError):
+                self._seen = None
         else:
             self.problem = None
             self._revision += 1

@@ -1,6 +1,7 @@
 """The users file on its disk: whose it must be, how it is read again, what a crash leaves."""
 
 import os
+from errno import EMFILE
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,27 @@ def test_a_broken_file_keeps_the_last_good_one_and_says_so(path: Path, harm: str
     assert file.current().names == ["alice"]
     assert file.problem is None
     assert file.revision() != before
+
+
+def test_a_change_that_could_not_be_read_is_read_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was removed while descriptors were short is refused once they aren't."""
+    clock = Clock()
+    file = UsersFile(path, clock)
+    change_users_file(path, lambda users: users.without("alice"))
+
+    def fail(*_: object) -> int:
+        raise OSError(EMFILE, os.strerror(EMFILE))
+
+    with monkeypatch.context() as short:
+        short.setattr(os, "open", fail)
+        clock.now += 1
+        assert file.current().names == ["alice"]
+    assert file.problem is not None
+    clock.now += 1
+    assert file.current().names == []
+    assert file.problem is None
 
 
 def test_a_file_that_can_not_be_used_at_the_start_is_an_error(path: Path) -> None:
