@@ -24,7 +24,7 @@ from hermes.listening.contexts import make_context
 from hermes.logs import ModuleLogger
 from hermes.security.certificates import KeyPair, read_authorities, read_pair
 from hermes.security.openssl_reasons import reasons
-from hermes.security.pem_files import Stamp, file_name, read_pem, stamp
+from hermes.security.pem_files import Stamp, UnreadableFileError, file_name, read_pem, stamp
 
 __all__ = ["WARNING_DAYS", "ServerTls"]
 
@@ -72,6 +72,7 @@ class ServerTls:
         self._seconds = seconds
         self._now = now
         self._stamp = self._look_at_files()
+        self._again: datetime | None = None  # when the same files may be good
         self._looked = seconds()
         self._loaded = self._load()
         self._warn_of_key()
@@ -97,17 +98,21 @@ class ServerTls:
         """Use the files as they are now, if they have changed and are good."""
         self._looked = self._seconds()
         found = self._look_at_files()
-        if found == self._stamp:
+        is_changed = found != self._stamp
+        if not is_changed and (self._again is None or self._now() < self._again):
             return
-        self._stamp = found
+        self._stamp, self._again = found, None
         try:
             loaded = self._load()
             self._check_validity(loaded.pair)
         except ConfigError as error:
-            self._log.error(
-                "the certificate in use is kept, its files can't be used: {error}",
-                error=error,
-            )
+            if isinstance(error, UnreadableFileError):
+                self._again = self._now()
+            if is_changed:
+                self._log.error(
+                    "the certificate in use is kept, its files can't be used: {error}",
+                    error=error,
+                )
             return
         self._loaded = loaded
         self._log.info(
@@ -179,6 +184,8 @@ class ServerTls:
 
     def _check_validity(self, pair: KeyPair) -> None:
         now = self._now()
+        if now < pair.begin:
+            self._again = pair.begin
         if not pair.begin <= now < pair.end:
             raise ConfigError(
                 self._key("certificate"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 from hermes.errors import ConfigError
 from hermes.keywords import explains_keywords
 from hermes.quoting import quoted
-from hermes.security.pem_files import Stamp, file_name, open_pem, stamp
+from hermes.security.pem_files import Stamp, UnreadableFileError, file_name, open_pem, stamp
 
 if TYPE_CHECKING:
     import ssl
@@ -188,6 +188,8 @@ class _Contexts:
                     raise
                 _log.warning("the former certificates stay in use: %s", error)
                 context = kept.context
+                if isinstance(error, UnreadableFileError):  # which the next connection reads again
+                    stamps = kept.stamps
             if kept is None and len(self._kept) >= _MOST_CONTEXTS:
                 del self._kept[next(iter(self._kept))]
             self._kept[paths] = _CachedContext(stamps, context)

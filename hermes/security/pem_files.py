@@ -14,6 +14,10 @@ Stamp: TypeAlias = tuple[int, ...] | None
 _MOST_BYTES: Final = 8 * 1024 * 1024
 
 
+class UnreadableFileError(ConfigError):
+    """A file is missing or can't be read: the same one may be, once a disk or descriptors allow."""
+
+
 def file_name(path: str | Path) -> str:
     """A file's name for a text, shortened if it is absurdly long."""
     return quoted(os.fspath(path), 1000)
@@ -29,7 +33,10 @@ def stamp(path: str | Path) -> Stamp:
 
 
 def open_pem(path: str | Path, setting: str) -> BinaryIO:
-    """Open a file; the caller closes it. Raises ConfigError, about `setting`, if it can't be."""
+    """Open a file; the caller closes it.
+
+    Raises UnreadableFileError, about `setting`, if it can't be.
+    """
     try:
         return open(path, "rb", opener=_open_at_once)
     except (OSError, ValueError) as error:
@@ -37,7 +44,7 @@ def open_pem(path: str | Path, setting: str) -> BinaryIO:
 
 
 def read_pem(path: str | Path, setting: str) -> bytes:
-    """Read a file; raises ConfigError, about `setting`, if it can't be."""
+    """Read a file; raises UnreadableFileError, about `setting`, if it can't be."""
     with open_pem(path, setting) as file:
         try:
             return file.read(_MOST_BYTES) or b""  # of a pipe without data, None
@@ -51,4 +58,4 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def _unreadable(path: str | Path, setting: str, error: OSError | ValueError) -> ConfigError:
     reason = getattr(error, "strerror", None) or error
-    return ConfigError(setting, f"{file_name(path)} can't be read: {reason}")
+    return UnreadableFileError(setting, f"{file_name(path)} can't be read: {reason}")

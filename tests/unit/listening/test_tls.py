@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from errno import EMFILE
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,43 @@ def test_a_bad_new_certificate_keeps_the_former_with_a_line(
     pair.replace(good)
     clock.advance(1)
     assert served(tls) == "CN=third"
+
+
+def test_a_new_certificate_that_is_not_valid_yet_is_used_once_it_is(
+    clock: Clock, authority: Authority, lines: list[str]
+) -> None:
+    """Whoever issues it may have a clock that is ahead."""
+    pair, now = authority.server("first"), [datetime.now(UTC)]
+    config = TlsConfig(pair.certificate, pair.key)
+    tls = ServerTls("listen", config, False, clock.seconds, lambda: now[0])
+    pair.replace(authority.server("second", begin=timedelta(seconds=90), end=timedelta(days=90)))
+    for _ in range(3):
+        clock.advance(1)
+        assert served(tls) == "CN=first"
+    assert len([line for line in lines if "is kept" in line]) == 1
+    now[0] += timedelta(seconds=100)
+    clock.advance(1)
+    assert served(tls) == "CN=second"
+
+
+def test_a_new_certificate_that_could_not_be_read_is_read_later(
+    clock: Clock, authority: Authority, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = authority.server("first")
+    tls = server_tls(clock, pair)
+    pair.replace(authority.server("second"))
+
+    def fail(*_: object) -> int:
+        raise OSError(EMFILE, os.strerror(EMFILE))
+
+    with monkeypatch.context() as short:
+        short.setattr(os, "open", fail)
+        for _ in range(3):
+            clock.advance(1)
+            assert served(tls) == "CN=first"
+    assert len([line for line in lines if "is kept" in line]) == 1
+    clock.advance(1)
+    assert served(tls) == "CN=second"
 
 
 @pytest.mark.parametrize("how", ["no certificate", "no key", "empty", "another's key", "a pipe"])

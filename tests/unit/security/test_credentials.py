@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import ssl
+from errno import EMFILE
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,23 @@ def test_the_context_stays_the_same_until_a_file_changes(authority: Authority) -
     second = security.ssl_context()
     assert second is not first
     assert security.ssl_context() is second
+
+
+def test_a_renewed_certificate_that_could_not_be_read_is_read_later(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = authority.client("alice")
+    security = ClientSecurity(tls_certificate=str(pair.certificate), tls_key=str(pair.key))
+    first = security.ssl_context()
+    pair.replace(authority.client("alice-renewed"))
+
+    def fail(*_: object) -> int:
+        raise OSError(EMFILE, os.strerror(EMFILE))
+
+    with monkeypatch.context() as short:
+        short.setattr(os, "open", fail)
+        assert security.ssl_context() is first
+    assert security.ssl_context() is not first
 
 
 def test_a_renewal_under_way_leaves_the_former_certificate_in_use(
