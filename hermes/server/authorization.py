@@ -31,6 +31,17 @@ _NO_GROUPS: Final[frozenset[str]] = frozenset()
 _Known = dict[tuple[str, frozenset[str], str, str, str], bool]
 
 
+class _Judge:
+    """An authorizer, and what it has said in its present revision."""
+
+    __slots__ = ("authorizer", "known", "revision")
+
+    def __init__(self, authorizer: IAuthorizer) -> None:
+        self.authorizer = authorizer
+        self.known: _Known = {}
+        self.revision: object = None
+
+
 class Authorization:
     """Says who may do what. Any thread may ask; it is made and changed in the reactor's thread.
 
@@ -42,10 +53,9 @@ class Authorization:
         self._log = LimitedLog(ModuleLogger(), seconds)
         self.groups_of: Callable[[str], frozenset[str]] = lambda principal: _NO_GROUPS
         self._used: object = None  # what the authorizer was made from
-        self._authorizer: IAuthorizer | None = None
+        # Replaced as one: a thread that asks the former one notes that where nobody looks any more.
+        self._judge: _Judge | None = None
         self._rules: AccessRules | None = None
-        self._known: _Known = {}
-        self._revision: object = None
         self.is_on = False
         self._settings_changed()
         settings.on_change(self._settings_changed)
@@ -55,10 +65,10 @@ class Authorization:
         used = (config.rules, config.authorizer, config.authorizer_options)
         if used != self._used:
             self._used = used
-            self._authorizer = authorizer_of(config)
+            authorizer = authorizer_of(config)
+            self._judge = None if authorizer is None else _Judge(authorizer)
             self._rules = None if config.rules is None else AccessRules(config.rules)
-            self._known = {}
-            self.is_on = self._authorizer is not None
+            self.is_on = authorizer is not None
 
     def may(
         self,
@@ -68,25 +78,25 @@ class Authorization:
         groups: frozenset[str] | None = None,
     ) -> bool:
         """Whether `principal` may do it; quick. `groups` None: they are looked up."""
-        authorizer = self._authorizer
-        if authorizer is None or principal == INTERNAL:
+        judge = self._judge
+        if judge is None or principal == INTERNAL:
             return True
         if groups is None:
             groups = self.groups_of(principal)
         kind, name = resource
         try:
-            revision = authorizer.revision()
-            if revision != self._revision:
-                self._known, self._revision = {}, revision
-            known = self._known
+            revision = judge.authorizer.revision()
+            if revision != judge.revision:
+                judge.known, judge.revision = {}, revision
+            known = judge.known
             key = (principal, groups, operation, kind, name)
             answer = known.get(key)
             if answer is None:
                 if len(name) > LONGEST_NAME:  # nothing can be called so
                     return False
-                answer = authorizer.is_allowed(*key) is True
+                answer = judge.authorizer.is_allowed(*key) is True
                 if len(known) >= _MOST_KNOWN:
-                    self._known = known = {}
+                    judge.known = known = {}
                 known[key] = answer
         except Exception as error:  # whatever a plugin raises: in doubt it allows nothing
             self._log.error(
@@ -101,20 +111,20 @@ class Authorization:
 
     def stamp(self, principal: str) -> object:
         """A value that is equal as long as cached answers about `principal` hold."""
-        authorizer = self._authorizer
-        if authorizer is None:
+        judge = self._judge
+        if judge is None:
             return None
         try:
-            revision = authorizer.revision()
+            revision = judge.authorizer.revision()
         except Exception:  # whatever a plugin raises: `may` logs it
             return object()
-        return authorizer, revision, self.groups_of(principal)
+        return judge.authorizer, revision, self.groups_of(principal)
 
     def permits_topic(self, client: Client, operation: Operation, name: str) -> bool:
-        authorizer = self._authorizer
-        if authorizer is not None and authorizer.revision() == self._revision:
-            key = (client.principal, client.groups, operation, _TOPIC, name)
-            answer = self._known.get(key)
+        judge = self._judge
+        if judge is not None:
+            known = judge.known if judge.authorizer.revision() == judge.revision else {}
+            answer = known.get((client.principal, client.groups, operation, _TOPIC, name))
             if answer is not None:
                 return answer
         return self.may(client.principal, operation, Resource(_TOPIC, name), client.groups)

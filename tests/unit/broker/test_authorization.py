@@ -44,6 +44,8 @@ from hermes.protocol import (
     decode_waiting_fetch_response,
     encode_message_set,
 )
+from hermes.security import Operation, Resource
+from hermes.server.authorization import _Judge
 
 RULES = [
     {"principal": "alice", "operations": ["all"], "topic": "hers"},
@@ -401,12 +403,13 @@ class TestRemembering:
         self, bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("hermes.server.authorization._MOST_KNOWN", 10)
-        authorization = bench.broker._shared.authorization
+        judge = bench.broker._shared.authorization._judge
+        assert judge is not None
         for n in range(25):
             ask(bench, "ops", FetchRequest(f"t{n}", 0, 0, 10))
-            assert len(authorization._known) <= 10
+            assert len(judge.known) <= 10
         ask(bench, "ops", FetchRequest("x" * 300, 0, 0, 10))
-        assert "x" * 300 not in str(authorization._known)
+        assert "x" * 300 not in str(judge.known)
 
     def test_an_authorizer_that_fails_allows_nothing(self, bench: BrokerBench) -> None:
         class Broken:
@@ -416,10 +419,24 @@ class TestRemembering:
             def revision(self) -> object:
                 return None
 
-        bench.broker._shared.authorization._authorizer = Broken()  # type: ignore[assignment]
+        bench.broker._shared.authorization._judge = _Judge(Broken())  # type: ignore[arg-type]
         with log_lines() as lines:
             assert ask(bench, "alice", FetchRequest("hers", 0, 0, 10)) == [b"\0\3"]
         assert [line for line in lines if "failed, so that alice is refused" in line]
+
+    def test_what_former_rules_have_said_is_not_remembered_by_those_after(
+        self, bench: BrokerBench
+    ) -> None:
+        """A thread may have asked while they were changed."""
+        authorization = bench.broker._shared.authorization
+
+        def change(principal: str) -> frozenset[str]:
+            TestChanges().change(bench, [])
+            return frozenset()
+
+        authorization.groups_of = change
+        authorization.may("alice", Operation.CONSUME, Resource.topic("hers"))
+        assert ask(bench, "alice", FetchRequest("hers", 0, 0, 10)) == [b"\0\3"]
 
     def test_a_stamp_is_another_one_when_answers_may_be(self, bench: BrokerBench) -> None:
         authorization = bench.broker._shared.authorization
@@ -448,7 +465,7 @@ class TestRemembering:
                 return self.now
 
         changing = Changing()
-        bench.broker._shared.authorization._authorizer = changing  # type: ignore[assignment]
+        bench.broker._shared.authorization._judge = _Judge(changing)  # type: ignore[arg-type]
         request = FetchRequest("hers", 0, 0, 100)
         assert ask(bench, "alice", request) == [b"\0\0" + SET]
         changing.allows = 1  # which is no True

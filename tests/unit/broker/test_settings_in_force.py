@@ -77,7 +77,7 @@ MADE: dict[str, tuple[Any, Callable[[ServingBroker], object], object]] = {
     ),
     "access": (
         [ANYBODY, ANYBODY],
-        lambda run: len(run.authorization._authorizer._rules.rules),  # type: ignore[union-attr]
+        lambda run: len(run.authorization._judge.authorizer._rules.rules),  # type: ignore[union-attr]
         2,
     ),
     "max_open_segments": (77, lambda run: run.directory._descriptors.max_open, 77),
