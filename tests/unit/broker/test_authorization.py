@@ -424,6 +424,21 @@ class TestRemembering:
             assert ask(bench, "alice", FetchRequest("hers", 0, 0, 10)) == [b"\0\3"]
         assert [line for line in lines if "failed, so that alice is refused" in line]
 
+    def test_an_authorizer_that_does_not_know_its_revision_allows_nothing(
+        self, bench: BrokerBench
+    ) -> None:
+        class Broken:
+            def is_allowed(self, *about: object) -> bool:
+                return True
+
+            def revision(self) -> object:
+                raise OSError("no answer")
+
+        bench.broker._shared.authorization._judge = _Judge(Broken())  # type: ignore[arg-type]
+        with log_lines() as lines:
+            assert ask(bench, "alice", FetchRequest("hers", 0, 0, 10)) == [b"\0\3"]
+        assert [line for line in lines if "failed, so that alice is refused" in line]
+
     def test_what_former_rules_have_said_is_not_remembered_by_those_after(
         self, bench: BrokerBench
     ) -> None:
