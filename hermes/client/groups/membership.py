@@ -408,7 +408,11 @@ class GroupMember:
             for place, stream_id in assigned.items()
             if place[1].broker_id in brokers or leaders[place] != place[1].broker_id
         }
-        leaving = [c for place, c in self._claims.items() if wanted.get(place) != c.stream_id]
+        leaving = [  # also what a release that failed has left, though it may be ours again
+            claim
+            for place, claim in self._claims.items()
+            if claim.is_revoked or wanted.get(place) != claim.stream_id
+        ]
         self._release(leaving)
         self._use_leaders(leaders)
         self._update_fetchers(addresses)
