@@ -189,6 +189,9 @@ class Worker:
                 source.stream.put_back()
                 source.in_hand = None
             source.stream.finish_if_reader(self)
+        for place, held in self._held.items():  # the next run knows nothing of these
+            if held.until:
+                held.stream.resume(place)
 
     # -- one message ----------------------------------------------------------------------------
 

@@ -323,6 +323,24 @@ def test_a_run_raises_what_a_stream_raises(rig: Rig) -> None:
         rig.worker.run()
 
 
+def test_what_waits_when_a_run_ends_is_handled_by_the_next_run(rig: Rig) -> None:
+    waiting = rig.claim(rig.retries, "t.g.retry.2", letter())
+    rig.go()
+    assert waiting.is_paused
+    rig.claim(rig.main, "t", b"a").fail(InvalidMessageError("damaged"))
+    with pytest.raises(InvalidMessageError, match="damaged"):
+        rig.worker.run()
+    rig.worker = Worker([rig.main], rig.retries, rig.shared)
+    rig.fetch(waiting, letter())
+    rig.go()
+    assert (waiting.is_paused, rig.seen) == (True, []), "it waits as before"
+    rig.seconds += 60
+    rig.go()
+    rig.fetch(waiting, letter())
+    rig.go()
+    assert [each.message for each in rig.seen] == [b"x"]
+
+
 def test_a_run_without_messages_ends_in_time_but_not_while_one_waits(rig: Rig) -> None:
     rig.shared.timeout_seconds = 10.0
     claim = rig.claim(rig.retries, "t.g.retry.2", letter())
