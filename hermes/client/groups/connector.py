@@ -34,8 +34,8 @@ class RebalanceListener(Protocol):
     def before_release(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
         """These are about to be released; none of their messages is handed out any more.
 
-        The place to store results of their messages, or to call `commit_offsets`. It is not
-        called for partitions that are lost with the session.
+        The place to store results of their messages, or to call `commit_offsets`, also during
+        `shutdown`. It is not called for partitions that are lost with the session.
         """
 
     def after_take(self, partitions: Sequence[tuple[str, BrokerPartition]]) -> None:
@@ -70,7 +70,7 @@ class Connector:
         self._listener = listener
         self._decode = decoder_of(config)
         self._membership: GroupMember | None = None
-        self._created = self._closed = self._is_forked = False
+        self._created = self._closed = self._is_over = self._is_forked = False
         config.check()
         self._session = Session(
             config.zookeeper_connect or _coordination_of(config),
@@ -163,8 +163,9 @@ class Connector:
     def shutdown(self) -> None:
         """Commit (with auto_commit), leave the group, end the streams. Idempotent.
 
-        A message that the application has not finished with is delivered again, to the next owner.
-        In a process that was forked from the member's it does nothing.
+        The listener is told first, and may still commit. A message that the application has not
+        finished with is delivered again, to the next owner. In a process that was forked from the
+        member's it does nothing.
         """
         if self._closed:
             return
@@ -173,6 +174,7 @@ class Connector:
             if self._membership is not None:
                 self._membership.stop()
         finally:
+            self._is_over = True
             self._session.stop()
 
     def forked(self) -> None:
@@ -203,7 +205,7 @@ class Connector:
     def _members(self) -> GroupMember:
         if self._is_forked:
             raise ClientError(f"this connector {FORKED}")
-        if self._closed or self._membership is None:
+        if self._is_over or self._membership is None:
             raise ClientError("the connector is shut down")
         return self._membership
 
@@ -214,7 +216,7 @@ class Connector:
 
     def _join(self, subscription: Subscription, streams: Sequence[MessageStream]) -> None:
         membership = self._members()
-        if self._created:
+        if self._created or self._closed:
             raise ClientError("a connector creates its streams once; use another one for more")
         self._created = True
         try:

@@ -269,6 +269,10 @@ class GroupMember:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
         for stream in self.streams:
             stream.close()
         try:
@@ -344,6 +348,9 @@ class GroupMember:
             if woken:
                 self._wake.clear()
             if self._stopping:
+                # Here, so that the listener is called in the same thread as always: if it commits,
+                # it speaks for none of the application's threads.
+                self._leave()
                 return
             if woken or not is_settled:
                 unwoken = 0 if woken else unwoken + 1

@@ -390,6 +390,30 @@ def test_the_listener_hears_before_partitions_go(cluster: Cluster, eventually: A
     assert heard == [("take", 4), ("release", 2)]
 
 
+def test_a_listener_commits_what_is_finished_also_when_its_consumer_is_shut_down(
+    cluster: Cluster,
+) -> None:
+    class Listener:
+        connector: Any = None
+
+        def before_release(self, partitions: Sequence[Any]) -> None:
+            self.connector.commit_offsets()
+
+        def after_take(self, partitions: Sequence[Any]) -> None: ...
+
+    listener = Listener()
+    cluster.broker()
+    cluster.send("clicks", range(8))
+    listener.connector = first = cluster.consumer(listener, auto_commit=False)
+    (stream,) = first.create_message_streams({"clicks": 1})["clicks"]
+    *seen, in_hands = take(stream, 5)
+    first.shutdown()
+    (stream,) = cluster.consumer().create_message_streams({"clicks": 1})["clicks"]
+    rest = take(stream, 4)
+    assert sorted(seen + rest) == list(range(8)), "nothing that was finished comes again"
+    assert in_hands in rest
+
+
 def test_a_broker_that_comes_later_is_shared_out(cluster: Cluster, eventually: Any) -> None:
     connector = cluster.consumer()
     (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]

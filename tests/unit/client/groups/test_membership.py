@@ -30,7 +30,7 @@ class LateEvent(threading.Event):
 
 
 class Watched(GroupMember):
-    """Counts how many times it looks."""
+    """Counts how many times it looks, and is in no group."""
 
     looks = 0
     looked_twice: threading.Event
@@ -40,6 +40,8 @@ class Watched(GroupMember):
         if self.looks == 2:
             self.looked_twice.set()
         return True
+
+    def _leave(self) -> None: ...
 
 
 def nothing(_: Sequence[Any]) -> None:
