@@ -190,12 +190,12 @@ class AsyncioConnection:
         self._is_forked = True
 
     async def _exchange(self, request: bytes) -> memoryview:
-        if self._closed:
-            raise ClientError(f"the connection to {self.address} was closed")
         if self._answers is not None and not self._answers.is_idle:
             self.disconnect()
-        if self._answers is None:
+        if self._answers is None and not self._closed:
             self._answers = await self._connect()
+        if self._answers is None or self._closed:  # perhaps while it was connecting
+            raise ClientError(f"the connection to {self.address} was closed")
         return await self._answers.call(request)
 
     async def _connect(self) -> _AsyncioAnswers:

@@ -198,10 +198,10 @@ class _TwistedConnection:
     async def _exchange(self, request: bytes) -> Buffer:
         await self._turn.acquire()
         try:
-            if self._closed:
-                raise ClientError(f"the connection to {self.address} was closed")
-            if self._answers is None or not self._answers.is_open:
+            if not self._closed and (self._answers is None or not self._answers.is_open):
                 self._answers = await self._connect()
+            if self._answers is None or self._closed:  # perhaps while it was connecting
+                raise ClientError(f"the connection to {self.address} was closed")
             return await self._answers.call(request)
         except BaseException:
             self.disconnect()
