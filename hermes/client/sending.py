@@ -22,6 +22,7 @@ from hermes.errors import (
     BrokerNotReachedError,
     BrokerTimeoutError,
     BrokerUnavailableError,
+    ClientError,
     HermesError,
     NotLeaderError,
     OutcomeUnknownError,
@@ -233,6 +234,9 @@ class Sender:
             elif messages:
                 self._send_acknowledged(broker, messages, acks, retries)
         for each in sets:
+            if type(each.outcome) is ClientError and self._brokers[broker_id] is not broker:
+                # Another thread has closed the connection, before this was sent.
+                each.outcome = BrokerNotReachedError(f"broker {broker_id} is elsewhere by now")
             if isinstance(
                 each.outcome, WrongPartitionError | BrokerUnavailableError | NotLeaderError
             ):

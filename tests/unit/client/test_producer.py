@@ -7,6 +7,7 @@ import pytest
 from zope.interface import directlyProvides
 
 from hermes.client import Keys, Producer, ProducerConfig, ProducerData, SendResult
+from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
     ArgumentError,
     BrokerTimeoutError,
@@ -64,6 +65,23 @@ def test_flush_waits_until_the_broker_has_everything(memory_broker, producer_typ
             producer.send("clicks", b"%d" % number)
         producer.flush()
         assert broker.payloads("clicks") == [b"%d" % number for number in range(100)]
+
+
+def test_a_broker_that_moves_while_a_thread_waits_for_its_turn_gets_the_messages(
+    memory_broker, monkeypatch
+) -> None:
+    before, after = memory_broker(), memory_broker()
+    send = SyncProducer.send_acknowledged
+    with producer_of(before, acks="flushed") as producer:
+        brokers = producer._brokers
+
+        def send_after_move(broker, *arguments, **options):
+            brokers.place(0, after.host, after.port)  # as another thread does that looks again
+            return send(broker, *arguments, **options)
+
+        monkeypatch.setattr(SyncProducer, "send_acknowledged", send_after_move)
+        assert producer.send("clicks", b"1").result().offset == 0
+    assert (before.payloads("clicks"), after.payloads("clicks")) == ([], [b"1"])
 
 
 def test_a_full_batch_leaves_without_waiting(memory_broker) -> None:
