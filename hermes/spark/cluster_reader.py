@@ -214,8 +214,8 @@ class ClusterReader:
         return self._retried(lambda: self._leader(partition))
 
     def address(self, partition: TopicPartition) -> tuple[str, int]:
-        """Where a partition can be read now; ("", 0) if nowhere."""
-        return self._retried(lambda: self._brokers().get(self._leader(partition), ("", 0)))
+        """Where a partition can be read now."""
+        return self._retried(lambda: self._place(self._leader(partition)))
 
     def _leader(self, partition: TopicPartition) -> int:
         topic = partition.topic
@@ -318,13 +318,16 @@ class ClusterReader:
         return self._known
 
     def _consumer(self, broker_id: int) -> SimpleConsumer:
+        return self._connected(self._place(broker_id))
+
+    def _place(self, broker_id: int) -> tuple[str, int]:
         if broker_id == NOBODY:
             raise NotLeaderError("nobody leads the partition at the moment")
         address = self._brokers().get(broker_id) or self._learn().get(broker_id)
         if address is None:
             known = ", ".join(map(str, self._known))
             raise BrokerUnavailableError(f"there is no broker {broker_id} now, but {known}")
-        return self._connected(address)
+        return address
 
     def _connected(self, address: tuple[str, int]) -> SimpleConsumer:
         if address not in self._consumers:

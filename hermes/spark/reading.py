@@ -308,11 +308,9 @@ class _RangeReader:
     def find_broker(self) -> None:
         try:
             with ClusterReader(self._options.address, RetryOptions(0, 0)) as cluster:
-                known = cluster.address(self.partition)
+                self._address = cluster.address(self.partition)
         except HermesError as error:
             _log.warning("%s: who leads it can't be looked up: %s", self.partition, error)
-        else:
-            self._address = known if known[0] else self._address
 
     def disconnect(self) -> None:
         self._connections.drop(self._address)
