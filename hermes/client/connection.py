@@ -29,6 +29,7 @@ from hermes.client.conversations import (
     Step,
 )
 from hermes.client.endings import RetiredConnection, closed_when_idle
+from hermes.config.addresses import BrokerAddress
 from hermes.errors import (
     BrokerNotReachedError,
     BrokerNotTrustedError,
@@ -128,7 +129,7 @@ class BrokerConnection:
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return str(BrokerAddress(self.host, self.port))
 
     @property
     def is_connected(self) -> bool:

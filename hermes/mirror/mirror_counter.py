@@ -7,6 +7,7 @@ from hermes.audit.counting import TierCounter
 from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
 from hermes.config import MirrorConfig
+from hermes.config.addresses import BrokerAddress
 from hermes.config.mirror import MirrorClusterAddress
 from hermes.mirror.target_cluster import coordination_of
 
@@ -34,5 +35,5 @@ def _producer_config(cluster: MirrorClusterAddress) -> ProducerConfig:
     settings = cluster.security.settings()
     if connect:
         return ProducerConfig(zookeeper_connect=connect, **settings)
-    brokers = [f"{n}:{host}:{port}" for n, (host, port) in enumerate(cluster.brokers)]
+    brokers = [f"{n}:{BrokerAddress(*place)}" for n, place in enumerate(cluster.brokers)]
     return ProducerConfig(broker_list=",".join(brokers), **settings)

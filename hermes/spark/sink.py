@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from hermes.client import Producer, ProducerConfig, SendHandle
+from hermes.config.addresses import BrokerAddress
 from hermes.errors import ClientError, HermesError
 from hermes.spark.cluster_reader import ClusterReader
 from hermes.spark.options import RetryOptions
@@ -129,7 +130,7 @@ def send_rows(
 
 
 def producer_config(options: SinkOptions, brokers: Brokers) -> ProducerConfig:
-    listed = (f"{number}:{host}:{port}" for number, (host, port) in brokers.items())
+    listed = (f"{number}:{BrokerAddress(*place)}" for number, place in brokers.items())
     return ProducerConfig(
         broker_list=",".join(listed),
         zookeeper_connect=options.address.zookeeper,

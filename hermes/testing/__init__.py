@@ -38,6 +38,7 @@ from twisted.python.failure import Failure
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
 from hermes.config import parse_broker_config
+from hermes.config.addresses import BrokerAddress
 from hermes.errors import ArgumentError, ConfigError, HermesError
 from hermes.keywords import explains_keywords
 from hermes.reactors import make_reactor, release_reactor
@@ -85,13 +86,13 @@ class RunningBroker:
 
     @property
     def address(self) -> str:
-        """`HOST:PORT`, for whatever takes a broker's address."""
-        return f"{self.host}:{self.port}"
+        """`HOST:PORT`, or `[IPV6]:PORT`, for whatever takes a broker's address."""
+        return str(BrokerAddress(self.host, self.port))
 
     @property
     def broker_list(self) -> str:
         """For `ProducerConfig(broker_list=...)`: `ID:HOST:PORT`."""
-        return f"{self.broker_id}:{self.host}:{self.port}"
+        return f"{self.broker_id}:{self.address}"
 
     def client_settings(self, name: str | None = None) -> dict[str, str]:
         """What a client needs to connect, for whatever takes `tls_ca`, `user`, `password` and more.
@@ -259,7 +260,7 @@ def _running(
         connect = thread.service.zookeeper_connect
         ports = [each for each in thread.service.http_addresses if not isinstance(each, str)]
         scheme = "http" if secured is None or secured.tls_ca is None else "https"
-        http = f"{scheme}://{ports[0][0]}:{ports[0][1]}" if ports else None
+        http = f"{scheme}://{BrokerAddress(*ports[0])}" if ports else None
         kafka = [each for each in thread.service.kafka_addresses if not isinstance(each, str)]
         yield {
             "host": address[0],
@@ -270,7 +271,7 @@ def _running(
             "http": http,
             "tls_ca": None if secured is None else secured.tls_ca,
             "clients": {} if secured is None else secured.clients,
-            "bootstrap_servers": f"{kafka[0][0]}:{kafka[0][1]}" if kafka else None,
+            "bootstrap_servers": str(BrokerAddress(*kafka[0])) if kafka else None,
         }
 
 

@@ -14,6 +14,7 @@ from hermes.errors import ClientError
         ("broker1", "zk1:2181,zk2:2181/hermes", "zk1:2181,zk2:2181/hermes"),
         ("broker1", ":2181", "broker1:2181"),
         ("127.0.0.1", ":2181", "127.0.0.1:2181"),
+        ("::1", ":2181", "[::1]:2181"),
         ("localhost", "127.0.0.1:2181", "127.0.0.1:2181"),
         ("127.0.0.1", "localhost:2181/a", "localhost:2181/a"),
     ],
