@@ -24,6 +24,7 @@ from hermes.client.payloads import (
     RecordData,
     RoutedKey,
     checked_headers,
+    encoded_text,
 )
 from hermes.client.routing import Router
 from hermes.client.sync_producer import SendResult
@@ -129,10 +130,17 @@ def _stored_key(key: Any) -> bytes | None:
     if key is None or type(key) is bytes:
         return key
     if isinstance(key, str):
-        return key.encode()
+        return encoded_text(key, "key")
     raise EncodingError(
         f"the topic keeps keys, and one of type {type(key).__name__} can't be kept: give bytes, or "
         "a string"
+    )
+
+
+def _keeps_payloads_only(topic: str) -> WrongFormatError:
+    return WrongFormatError(
+        f"topic {quoted(topic)} has 0.7's format, which keeps no headers, times or tombstones: "
+        "send plain values, or create the topic with `format: kafka`"
     )
 
 
@@ -242,10 +250,7 @@ class OutgoingSet:
             self.encoded = self._starts.data
             return (self,)
         if self.records:
-            raise WrongFormatError(
-                f"topic {quoted(self.topic)} has 0.7's format, which keeps no headers, times or "
-                "tombstones: send plain values, or create the topic with `format: kafka`"
-            )
+            raise _keeps_payloads_only(self.topic)
         fitting = encode_fitting(
             self.payloads,
             codec,
@@ -401,6 +406,7 @@ class Delivery(Sequence[Outcome]):
             elif type(key) is RoutedKey:
                 chooses, key = key
             try:
+                self._check_fits(key, records)
                 if type(chooses) is Keys:
                     places.append(self._spread(messages, chooses, records, filling, sets))
                     continue
@@ -434,6 +440,15 @@ class Delivery(Sequence[Outcome]):
         for each in sets:
             self.sets += self._encoded(each)
         return places
+
+    def _check_fits(self, key: Any, records: Sequence[RecordData | None]) -> None:
+        """Refuse an item that its topic can't hold, before it is in a set with others."""
+        holds_records = self._rules.formats.holds_records(self._batch.topic)
+        if holds_records:
+            for each in key if type(key) is Keys else (key,):
+                _stored_key(each)
+        elif holds_records is False and any(records):
+            raise _keeps_payloads_only(self._batch.topic)
 
     def _encoded(self, made: OutgoingSet) -> Sequence[OutgoingSet]:
         try:

@@ -13,6 +13,7 @@ from hermes.quoting import quoted
 GivenHeaders: TypeAlias = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 _OPTIONS: Final = ("headers", "partition")
+_INT64_END: Final = 1 << 63
 
 
 class Keys(list[Any]):
@@ -150,7 +151,16 @@ def checked_headers(headers: Any) -> Headers:
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, bytes | None):
             raise EncodingError(f"headers: expected pairs of a string and bytes, got {name!r}")
+        encoded_text(name, "headers")
     return pairs
+
+
+def encoded_text(text: str, what: str) -> bytes:
+    """Encode as UTF-8; an EncodingError says of `what` that it has none."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise EncodingError(f"{what}: {quoted(text)} can't be written as UTF-8") from None
 
 
 def _with_headers(message: Any, headers: Headers) -> RecordData:
@@ -244,6 +254,10 @@ class Payloads:
 
 
 def _without_value(message: Any) -> RecordData | None:
+    """What a message has beside its value, checked: later, others leave with it."""
     if type(message) is not RecordData:
         return None
-    return message._replace(value=message.value is None)
+    _, headers, time_ms = message
+    if time_ms is not None and not (type(time_ms) is int and -_INT64_END <= time_ms < _INT64_END):
+        raise EncodingError(f"timestamp_ms: expected ms since 1970, got {quoted(time_ms)}")
+    return RecordData(message.value is None, checked_headers(headers), time_ms)

@@ -1,5 +1,7 @@
 """What a producer sends to topics that keep keys, headers and times."""
 
+from contextlib import suppress
+
 import pytest
 
 from hermes.client import Keys, Producer, ProducerConfig, RecordData
@@ -91,6 +93,52 @@ def test_a_key_that_cannot_be_kept_is_refused(memory_broker) -> None:
         with pytest.raises(EncodingError, match="headers"):
             producer.send("orders", RecordData(b"x", headers={"h": 1}.items()))
     assert stored(broker) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        (RecordData(b"x", timestamp_ms="now"), b"k"),  # type: ignore[arg-type]
+        (RecordData(b"x", timestamp_ms=1 << 63), b"k"),
+        (RecordData(b"x", (("\ud800", b"1"),)), b"k"),
+        (RecordData(b"x", 7), b"k"),  # type: ignore[arg-type]
+        (b"x", "\ud800"),
+        (b"x", 7),
+    ],
+)
+def test_what_cannot_be_sent_costs_no_other_message(memory_broker, message, key) -> None:
+    broker = start(memory_broker, "orders")
+    with producer_of(broker, producer_type="async") as producer:
+        for topic in ("clicks", "orders"):
+            producer.send(topic, b"0").result(10)
+        broker.paused.clear()
+        handles = [producer.send("clicks", b"1")]  # on its way, so that what follows leaves at once
+        handles += [producer.send("clicks", b"2"), producer.send("orders", b"3", key=b"k")]
+        wrong = None
+        with suppress(EncodingError):  # said at once, or later
+            wrong = producer.send("orders", message, key=key)
+        handles.append(producer.send("orders", b"4", key=b"k"))
+        broker.paused.set()
+        if wrong is not None:
+            assert isinstance(wrong.exception(10), EncodingError)
+        assert [each.exception(10) for each in handles] == [None] * 4
+    assert [payload for _, payload, _ in stored(broker)] == [b"0", b"3", b"4"]
+
+
+def test_headers_for_a_topic_that_keeps_none_cost_no_other_message(memory_broker) -> None:
+    broker = start(memory_broker)
+    with producer_of(broker, producer_type="async") as producer:
+        producer.send("clicks", b"0").result(10)
+        broker.paused.clear()
+        producer.send("clicks", b"1")
+        before = producer.send("clicks", b"2")
+        wrong = producer.send("clicks", b"x", headers={"h": b"1"})
+        after = producer.send("clicks", b"3")
+        broker.paused.set()
+        assert (before.exception(10), after.exception(10)) == (None, None)
+        with pytest.raises(WrongFormatError, match="no headers"):
+            wrong.result(10)
+    assert broker.payloads("clicks") == [b"0", b"1", b"2", b"3"]
 
 
 def test_batches_are_cut_to_what_a_broker_takes() -> None:
