@@ -1,6 +1,7 @@
 """What an application sends, and the payloads it becomes: encoded, checked, counted."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hermes.coordination.layout import BrokerPartition
@@ -258,6 +259,12 @@ def _without_value(message: Any) -> RecordData | None:
     if type(message) is not RecordData:
         return None
     _, headers, time_ms = message
-    if time_ms is not None and not (type(time_ms) is int and -_INT64_END <= time_ms < _INT64_END):
-        raise EncodingError(f"timestamp_ms: expected ms since 1970, got {quoted(time_ms)}")
+    if time_ms is not None:
+        try:
+            time_ms = index(time_ms)
+        except TypeError:
+            time_ms = _INT64_END
+        if not -_INT64_END <= time_ms < _INT64_END:
+            given = quoted(repr(message.timestamp_ms))
+            raise EncodingError(f"timestamp_ms: expected whole ms since 1970, got {given}")
     return RecordData(message.value is None, checked_headers(headers), time_ms)
