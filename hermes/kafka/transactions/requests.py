@@ -23,6 +23,7 @@ from hermes.transactions.state import Place, group_at, group_place
 _FENCED: Final = 2
 _BATCHED: Final = 4
 _EPOCH_GROWS: Final = 5
+_KNOWS_ABORTABLE: Final = 4
 _JOINS: Final = 5
 _SAYS_VERSION: Final = 2
 
@@ -208,8 +209,11 @@ async def commit_offsets(request: Any, call: Call) -> Any:
         adds = call.version >= _JOINS
         codes = await call.server.transactions.join(name, producer, [place], adds=adds)
         code: Code = codes[place]
-        # Clients ask again after this one.
-        return Code.COORDINATOR_LOAD_IN_PROGRESS if code is Code.CONCURRENT_TRANSACTIONS else code
+        if code is Code.CONCURRENT_TRANSACTIONS:
+            return Code.COORDINATOR_LOAD_IN_PROGRESS  # after which clients ask again
+        if code is Code.TRANSACTION_ABORTABLE and call.version < _KNOWS_ABORTABLE:
+            return Code.INVALID_TXN_STATE
+        return code
 
     code = await call.server.groups.commit_in_transaction(
         group,

@@ -165,6 +165,37 @@ def test_requests_that_no_client_of_ours_sends(kafka: RunningKafka) -> None:
         assert Code(added.error_code) is Code.INVALID_PRODUCER_ID_MAPPING
 
 
+def test_offsets_for_a_group_that_is_not_in_the_transaction(kafka: RunningKafka) -> None:
+    host, _, port = kafka.bootstrap_servers.rpartition(":")
+    with KafkaAsker(host, int(port)) as asker:
+        asker.ask("FindCoordinator", 4, key_type=1, coordinator_keys=["lost"])
+        timeout = parts("InitProducerId", 4).timeout(1000)
+        asked = {"transactional_id": "lost", "transaction_timeout": timeout}
+        made = asker.ask("InitProducerId", 4, **asked, producer_id=-1, producer_epoch=-1)
+        ids = {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+        for version, code in ((3, Code.INVALID_TXN_STATE), (4, Code.TRANSACTION_ABORTABLE)):
+            make = parts("TxnOffsetCommit", version)
+            partition = make.TxnOffsetCommitRequestPartition(
+                partition_index=0,
+                committed_offset=0,
+                committed_leader_epoch=-1,
+                committed_metadata="",
+            )
+            topic = make.TxnOffsetCommitRequestTopic(name="paid", partitions=(partition,))
+            answer = asker.ask(
+                "TxnOffsetCommit",
+                version,
+                transactional_id="lost",
+                group_id="g",
+                **ids,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=(topic,),
+            )
+            assert Code(answer.topics[0].partitions[0].error_code) is code
+
+
 def test_the_state_is_the_brokers_own(kafka: RunningKafka) -> None:
     producer_of(kafka, "any")
     plain = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
