@@ -288,7 +288,7 @@ def test_a_users_name_that_can_not_be_one_is_a_fault_of_the_settings() -> None:
 
 def test_certificates_that_are_not_there_are_a_fault_of_the_settings(tmp_path: Path) -> None:
     attempt = Attempt(ClientSecurity(tls_ca=str(tmp_path / "ca.pem")))
-    assert type(attempt.outcome) is ConfigError
+    assert isinstance(attempt.outcome, ConfigError)
     assert attempt.outcome.key == "tls_ca"
     assert attempt.reactor.tcpClients == []
     assert attempt.reactor.getDelayedCalls() == []
