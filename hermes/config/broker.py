@@ -491,8 +491,9 @@ class BrokerConfig:
     segment_bytes: Annotated[
         int,
         Setting(
-            kinds.size(),
-            "A new segment is started when the current one is larger than this.",
+            kinds.size(1, kinds.INT32_MAX),
+            "A new segment is started when the current one is larger than this, which is below "
+            "2 GiB.",
             _STORAGE,
             replaces=("log.file.size",),
             is_live=True,

@@ -51,8 +51,9 @@ class TopicSettings:
     segment_bytes: Annotated[
         int,
         Setting(
-            kinds.size(),
-            "A new segment is started when the current one is larger than this.",
+            kinds.size(1, kinds.INT32_MAX),  # Kafka's indexes have 31 bits for a place in a file
+            "A new segment is started when the current one is larger than this, which is below "
+            "2 GiB.",
             replaces=("topic.log.file.size",),
         ),
     ]

@@ -410,7 +410,7 @@ WRONG = [
         "expected a whole number >= 1 and <= 9223372036854775807, got",
     ),
     (
-        "segment_bytes: 9223372036854775808\n",
+        "request_memory: 9223372036854775808\n",
         "expected a size >= 1 and <= 9223372036854775807, got",
     ),
     (
@@ -426,7 +426,12 @@ WRONG = [
     ("segment_age: 0\n", "segment_age: expected at least 1ms, got 0"),
     ("max_request_bytes: 1GB!\n", "max_request_bytes: expected a size such as 1GiB"),
     ("max_request_bytes: 4GiB\n", "max_request_bytes: expected a size >= 1 and <= 2147483647"),
-    ("segment_bytes: 0\n", "segment_bytes: expected a size >= 1, got 0"),
+    ("segment_bytes: 2GiB\n", "segment_bytes: expected a size >= 1 and <= 2147483647"),
+    (
+        "topics: {clicks: {segment_bytes: 4GiB}}\n",
+        "topics.clicks.segment_bytes: expected a size >= 1 and <= 2147483647",
+    ),
+    ("segment_bytes: 0\n", "segment_bytes: expected a size >= 1 and <= 2147483647, got 0"),
     ("retention_bytes: -1\n", "got -1 (or unlimited)"),
     ("retention_options: 3\n", "retention_options: expected a mapping, got 3"),
     ("retention_policy: 3\n", "retention_policy: expected a string, got 3"),
