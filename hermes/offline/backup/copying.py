@@ -19,6 +19,8 @@ from hermes.storage.files import FileLayer, read_exactly, write_all
 _COPY_BYTES: Final = 1024 * 1024
 # The same of what is looked at meanwhile.
 _BLOCK_BYTES: Final = 256 * 1024
+# What a copy is until it is whole, and gets its source's mode.
+_OWNERS_ONLY: Final = 0o600
 
 
 class FileInspection(Protocol):
@@ -82,7 +84,7 @@ class Copier:
         """
         status = self._files.fstat(descriptor)
         path = self.path(relative)
-        target = self._files.open_new(path)
+        target = self._files.open_new(path, _OWNERS_ONLY)
         try:
             copy = _Copy(self._files, descriptor, length, target, relative, self._advance)
             if look is not None:

@@ -186,6 +186,30 @@ def test_the_clock_may_be_set_back(broker, take, tmp_path):
     assert names == ["19700101T000000.005Z", "19700101T000000.006Z", "19700101T000000.007Z"]
 
 
+@pytest.mark.parametrize("restores", [False, True], ids=["taken", "restored"])
+def test_what_only_its_owner_may_read_is_never_open_to_others(
+    broker, take, restored, tmp_path, restores
+):
+    """Not while it is copied either, or if that is interrupted."""
+    users = broker.root / ".hermes_users"
+    users.write_bytes(b"secret")
+    users.chmod(0o600)
+    seen = []
+
+    class Watching(WatchedFiles):
+        def after(self, name, arguments, result):
+            if name == "open_new" and arguments[0].endswith(users.name):
+                seen.append(result)
+            elif name in ("pwrite", "pwritev") and arguments[0] in seen:
+                assert os.fstat(arguments[0]).st_mode & 0o077 == 0
+
+    taken = take(files=None if restores else Watching())
+    if restores:
+        whole = tmp_path / "backups" / taken.name
+        restore(str(whole), taken.manifest, str(tmp_path / "new"), files=Watching())
+    assert seen
+
+
 # -- while it changes ---------------------------------------------------------------------------
 
 
