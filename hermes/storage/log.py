@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
-from hermes.errors import OffsetOutOfRangeError, StorageError
+from hermes.errors import DiskFullError, OffsetOutOfRangeError, StorageError
 from hermes.interfaces import SegmentInfo
 from hermes.protocol import AppendRun
 from hermes.storage.append_times import MAX_RUNS
@@ -676,10 +676,17 @@ class Log:
         """
         self._shut("the topic was deleted")
         try:
-            for each in self.state.sidecars:
-                each.forget()
+            # First, or after a crash the next log of its name would be taken for this one; but on
+            # a full disk only what is deleted makes room for it.
+            with suppress(DiskFullError):
+                self._forget()
             self.state.directory.delete(from_end=not self.state.is_sole_copy)
+            self._forget()
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"
             raise storage_error(what, error) from error
         return self.size_bytes
+
+    def _forget(self) -> None:
+        for each in self.state.sidecars:
+            each.forget()

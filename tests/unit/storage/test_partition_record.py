@@ -372,3 +372,31 @@ def test_deleted_records_stay_deleted_whichever_of_the_two_files_is_written(data
         directory, _ = opened(data)
         assert only_log(directory).earliest >= wanted
         ended(directory)
+
+
+# -- a full disk ----------------------------------------------------------------------------------
+
+
+class FullFiles(FaultyFiles):
+    """A disk that is full until the segment of a log is deleted."""
+
+    def after(self, name, arguments, result):  # type: ignore[no-untyped-def]
+        if name == "unlink" and arguments[0].endswith(".log"):
+            self.fail_at = None
+
+
+def test_deleting_a_topic_makes_room_on_a_full_disk(tmp_path: Path) -> None:
+    """Also one of which DeleteRecords has deleted something."""
+    files = FullFiles(None, ENOSPC, stays=True, only=("pwrite", "pwritev"))
+    directory, _ = opened(tmp_path, files)
+    log = directory.create("k", 0)
+    append_values(log, b"a", b"b")
+    log.flush()
+    log.delete_records(1)
+    files.fail_at = files.counted
+    assert directory.delete_topic("k") > 0
+    log = directory.create("k", 0)
+    append_values(log, b"c", b"d")
+    log.flush()
+    ended(directory, is_clean=False)
+    assert [each.value for each in read_records(only_log(opened(tmp_path)[0]))] == [b"c", b"d"]
