@@ -235,6 +235,7 @@ class GroupMember:
         self._problem: HermesError | None = None
         self._faults = NodeFaults(_log, f"group {config.group!r}")
         self._blocked: dict[_TopicPartition, float] = {}
+        self._doubtful: set[_TopicPartition] = set()  # perhaps taken: nobody has heard
         self._stopping = False
         self._commit_lock = threading.Lock()
         self._counters = ConsumerCounters()
@@ -421,6 +422,7 @@ class GroupMember:
             if claim.is_revoked or wanted.get(place) != claim.stream_id
         ]
         self._release(leaving)
+        self._leave_doubtful(wanted)
         self._use_leaders(leaders)
         self._update_fetchers(addresses)
         return self._take(wanted, session_id, addresses)
@@ -512,7 +514,9 @@ class GroupMember:
         stream = self.stream_of(place[0], stream_id)
         lease = self._session.lease(session_id)
         claim = self._make_claim(*place, stream_id, stream.lock, lease)
+        self._doubtful.add(place)
         other = self._ownership.take(claim)
+        self._doubtful.discard(place)
         if other is not None:
             return other
         if claim.committed is not None:
@@ -555,6 +559,12 @@ class GroupMember:
             self._ownership.give_back(claim)
         self._lose(claims)
         _log.info("group %r: released %s", self._config.group, _text(places))
+
+    def _leave_doubtful(self, wanted: Mapping[_TopicPartition, str]) -> None:
+        """Own nothing that was taken unheard, and is another member's by now."""
+        for place in self._doubtful - wanted.keys():
+            self._session.delete_own(self._paths.owner(*place))
+            self._doubtful.discard(place)
 
     def _lose(self, claims: Sequence[Claim]) -> None:
         for claim in claims:

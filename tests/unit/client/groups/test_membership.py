@@ -4,14 +4,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+from memory_coordination import MemoryCoordination, MemorySession
+
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import GroupMember
 from hermes.client.groups.streams import MessageStream
-from hermes.coordination.layout import GroupPaths, Subscription, format_subscription
+from hermes.coordination.layout import Subscription
 from hermes.coordination.nodes import NodeTransaction
 from hermes.coordination.sessions import Lease
 from hermes.errors import CoordinationUnavailableError
-from tests.support.memory_coordination import MemoryCoordination, MemorySession
+from hermes.security import PLAIN
 
 
 class LateEvent(threading.Event):
@@ -64,78 +67,116 @@ def test_no_wake_is_lost_however_late_it_comes() -> None:
         member._thread.join()
 
 
-class LeasedSession(MemorySession):
-    """A session whose lease lasts. While `is_cut`, no transaction is answered."""
+class MemberSession(MemorySession):
+    """A session as a member has it.
+
+    Attributes:
+        is_cut: whether nothing can be deleted.
+        is_mute: whether nobody hears what became of transactions.
+    """
 
     timeout_seconds = 6.0
-    is_cut = False
+    security = PLAIN
+    is_cut = is_mute = False
 
     def lease(self, session_id: int) -> Lease:
-        lease = Lease(session_id, clock=lambda: 0.0)
-        lease.until = 1.0
-        return lease
+        return Lease(session_id, lambda: 0.0)
+
+    def delete(self, path: str, version: int) -> bool:
+        if self.is_cut:
+            raise CoordinationUnavailableError("out of reach")
+        return super().delete(path, version)
+
+    def delete_own(self, path: str) -> bool:
+        node = self.get(path)
+        return node is not None and node.owner == self.session_id and self.delete(path, -1)
 
     def transact(self, fill: Callable[[NodeTransaction], object]) -> list[Any]:
-        if self.is_cut:
-            raise CoordinationUnavailableError("no answer")
-        return super().transact(fill)
-
-    def delete_own(self, path: str) -> None:
-        self.delete(path, -1)
+        results = super().transact(fill)
+        if self.is_mute:
+            raise CoordinationUnavailableError("the connection was lost")
+        return results
 
 
-class IdleFetcher:
-    """Fetches nothing."""
+class NoFetcher:
+    """Fetches nothing from a broker."""
 
     def __init__(self, broker_id: int, address: tuple[str, int], *_: Any) -> None:
         self.address = address
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        """There is nothing to do."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Likewise."""
 
-    def join(self) -> None: ...
+    def join(self) -> None:
+        """Likewise."""
 
 
-class Group:
-    """A group with two partitions to share, one member of which is looked at step by step."""
+class Rebalanced:
+    """A member of a group that shares two partitions with `other`, when that is there."""
 
     def __init__(self) -> None:
-        server = MemoryCoordination()
-        self.session = LeasedSession(server, lambda: None)
-        self.paths = GroupPaths("g")
-        self.session.create("/brokers/ids/0", b"creator:localhost:9092")
-        self.session.create("/brokers/topics/clicks/0", b"2")
-        config = ConsumerConfig(group="g", zookeeper_connect="any", auto_commit_interval="1h")
-        session: Any = self.session
+        self.session = MemberSession(MemoryCoordination(), lambda: None)
+        self.session.put("/brokers/ids/0", b"maker:host:9092")
+        self.session.put("/brokers/topics/clicks/0", b"2")
+        config = ConsumerConfig(group="g", zookeeper_connect="any", release_wait="1ms")
         self.member = GroupMember(
-            config, "g_a", session, nothing, nothing, make_fetcher=IdleFetcher
+            *(config, "me", self.session, nothing, nothing),  # type: ignore[arg-type]
+            make_fetcher=NoFetcher,
         )
-        self.stream = MessageStream("clicks-0", None, None, nothing_at_all)
         self.member._subscription = Subscription({"clicks": 1})
+        self.stream = MessageStream("clicks-0", None, None, self.member.wake_fetchers)
         self.member.streams = [self.stream]
 
+    def rebalance(self, *, fails: bool = False) -> None:
+        if not fails:
+            self.member._rebalance()
+            return
+        with pytest.raises(CoordinationUnavailableError):
+            self.member._rebalance()
+
+    def let_other_join(self) -> None:
+        self.session.put("/consumers/g/ids/other", b'{ "clicks": 1 }')
+
+    def let_other_leave(self) -> None:
+        self.session.delete("/consumers/g/ids/other", -1)
+
     @property
-    def owned(self) -> list[int]:
-        return sorted(partition.partition for _, partition in self.stream.partitions())
+    def reads(self) -> list[int]:
+        """The partitions that it reads."""
+        return sorted(place.partition for _, place in self.stream.partitions())
+
+    @property
+    def registered(self) -> list[str]:
+        """The partitions that have an owner."""
+        return self.session.children("/consumers/g/owners/clicks")
 
 
-def nothing_at_all() -> None:
-    pass
-
-
-def test_a_release_that_failed_is_finished_and_what_comes_back_is_read_again() -> None:
-    group = Group()
-    assert group.member._look()
-    assert group.owned == [0, 1]
-    for claim in group.member.claims():
-        claim.start_at(0)
-    other = group.paths.member("g_b")
-    group.session.create(other, format_subscription(Subscription({"clicks": 1})))
+def test_a_partition_that_comes_back_in_the_middle_of_its_release_is_read_again() -> None:
+    group = Rebalanced()
+    group.rebalance()
+    assert group.reads == [0, 1]
+    group.let_other_join()
     group.session.is_cut = True
-    assert not group.member._look(), "the offset couldn't be stored"
+    group.rebalance(fails=True)
+    assert group.reads == [0]
     group.session.is_cut = False
-    group.session.delete(other, -1)
-    group.member._look()
-    assert group.owned == [0, 1]
-    assert all(claim.is_held() and not claim.is_revoked for claim in group.member.claims())
+    group.let_other_leave()
+    group.rebalance()
+    assert group.reads == [0, 1]
+
+
+def test_a_partition_that_was_perhaps_taken_is_left_to_whoever_is_to_have_it_by_then() -> None:
+    group = Rebalanced()
+    group.let_other_join()
+    group.rebalance()
+    group.let_other_leave()
+    group.session.is_mute = True
+    group.rebalance(fails=True)
+    assert group.registered == ["0-0", "0-1"]
+    group.session.is_mute = False
+    group.let_other_join()
+    group.rebalance()
+    assert (group.reads, group.registered) == ([0], ["0-0"])
