@@ -101,6 +101,10 @@ class Group:
         self.topics = self._subscribed()
 
     @property
+    def is_dead(self) -> bool:
+        return self.state is State.DEAD
+
+    @property
     def membership(self) -> ClassicMembership | None:
         """Who is in this generation and has what; None while nobody is, or it is not decided."""
         shares = self._storing

@@ -184,10 +184,13 @@ class LocalGroups:
     async def find(self, name: str, *, make: bool) -> GroupEntry | None:
         """A group of this broker's; None where there is none, unless it is to be made.
 
-        Raises KafkaError: it is another's, can't be read now, or there are too many.
+        Raises KafkaError: it is another's, is being deleted, can't be read now, or there are too
+        many.
         """
         entry = self.known(name)
         if entry is not None:
+            if entry.group.is_dead:
+                raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE)
             return entry
         self._check_coordinator(name)
         while name in self._loading:  # by somebody else

@@ -484,6 +484,29 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize("is_classic", [False, True])
+def test_who_comes_while_a_group_is_deleted_tries_again(world: World, is_classic: bool) -> None:
+    if is_classic:
+        world.commit(5, CLICKS)
+    else:
+        beat(world, "a", 0)
+        beat(world, "a", -1)
+    calls = world.held = []
+    deleted: list[Any] = []
+    joined: list[Any] = []
+    Deferred.fromCoroutine(world.groups.delete("g")).addBoth(deleted.append)
+    calls.pop(0).callback(None)  # it is still this broker's
+    Deferred.fromCoroutine(world.groups.join("g", a_join("", "one"))).addBoth(joined.append)
+    Deferred.fromCoroutine(world.groups.delete("g")).addBoth(deleted.append)
+    assert beat(world, "b", 0) is Code.COORDINATOR_NOT_AVAILABLE
+    while calls:
+        calls.pop(0).callback(None)
+    assert [each.code for each in joined] == [Code.COORDINATOR_NOT_AVAILABLE]
+    assert deleted == [Code.COORDINATOR_NOT_AVAILABLE, Code.NONE]
+    world.held = None
+    assert beat(world, "b", 0).member_epoch == 2
+
+
 def test_nobody_is_answered_by_what_is_stored_of_the_group_before(world: World) -> None:
     for epoch, member in ((2, "a"), (3, "b")):
         assert beat(world, member, 0).member_epoch == epoch
