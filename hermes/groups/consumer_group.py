@@ -176,6 +176,9 @@ class ConsumerGroup:
         )
 
     def regex_of(self, beat: ConsumerHeartbeat) -> str | None:
+        """The regular expression whose topics a heartbeat needs, if any."""
+        if beat.leaves:
+            return None
         if beat.regex is not None:
             return beat.regex or None
         member = self.members.get(beat.member_id)

@@ -428,6 +428,16 @@ def test_what_regular_expressions_find_alike_is_held_once(world: World) -> None:
     assert world.groups.local.held_bytes < 10_000
 
 
+def test_a_member_leaves_whatever_its_regular_expression_finds(world: World) -> None:
+    assert beat(world, "a", 0, ("clicks",), regex="c.*").member_epoch == 2
+
+    async def too_costly(_: str) -> tuple[str, ...]:
+        raise KafkaError(Code.INVALID_REGULAR_EXPRESSION)
+
+    asked = world.groups.consumer_heartbeat("g", ConsumerHeartbeat("a", -1), too_costly)
+    assert world.done(asked).member_epoch == -1
+
+
 def test_members_of_a_consumer_group_go_on_where_no_memory_is_left(world: World) -> None:
     matches = tuple(f"topic {number}" for number in range(50))
     assert beat(world, "a", 0, matches, regex="t.*").member_epoch == 2
