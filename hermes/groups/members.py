@@ -23,6 +23,10 @@ from hermes.protocol.kafka_errors import Code
 #: So many ids are known of static members that were replaced.
 _MOST_REPLACED: Final = 100
 
+#: So many topics of a group's members are looked through, without those that many share.
+_MOST_TOPICS: Final = 50_000
+
+_VERSION_BYTES: Final = 2
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 
@@ -228,11 +232,21 @@ class Members:
         return any(self.supported[each.name] == len(self.by_id) for each in protocols)
 
     def subscribed_topics(self, protocol: str) -> frozenset[str] | None:
-        """The topics that all members subscribe to together; None where one says something else."""
+        """The topics that all members subscribe to together.
+
+        None where one says something else, or they say more than can be looked through at once.
+        """
         topics: set[str] = set()
+        said: bytes | None = None
+        left = _MOST_TOPICS
         try:
             for each in self.by_id.values():
-                topics.update(_parse_topics(each.metadata(protocol)))
+                metadata = each.metadata(protocol)
+                if said is not None and metadata.startswith(said, _VERSION_BYTES):
+                    continue  # it wants what the one before it does, as most do
+                found, end = _parse_topics(metadata, left)
+                topics.update(found)
+                said, left = metadata[_VERSION_BYTES:end], left - len(found)
         except (struct.error, UnicodeDecodeError, ValueError):
             return None
         return frozenset(topics)
@@ -252,17 +266,17 @@ def protocols_size(protocols: Sequence[Protocol]) -> int:
     return sum(len(each.name) + len(each.metadata) for each in protocols)
 
 
-def _parse_topics(metadata: bytes) -> list[str]:
-    """Read which topics a consumer subscribes to.
+def _parse_topics(metadata: bytes, most: int) -> tuple[list[str], int]:
+    """Read which topics a consumer subscribes to, up to where; ValueError: they are too many.
 
         int16 version | int32 number of topics | each: int16 length, UTF-8 | later versions' fields
 
     Assignors read the rest; the coordinator only has to know which offsets are still of use.
     """
-    (count,) = _INT.unpack_from(metadata, 2)
-    if count < 0 or count * 2 > len(metadata):
-        raise ValueError("more topics than bytes")
-    position, topics = 6, []
+    (count,) = _INT.unpack_from(metadata, _VERSION_BYTES)
+    if not 0 <= count <= most:
+        raise ValueError("too many topics")
+    position, topics = _VERSION_BYTES + _INT.size, []
     for _ in range(count):
         (length,) = _SHORT.unpack_from(metadata, position)
         position += 2
@@ -270,4 +284,4 @@ def _parse_topics(metadata: bytes) -> list[str]:
             raise ValueError("a topic that isn't there")
         topics.append(metadata[position : position + length].decode())
         position += length
-    return topics
+    return topics, position

@@ -1,5 +1,7 @@
 """What a group answers in each of its states; the errors are Kafka 4's."""
 
+import struct
+
 import pytest
 from simulated_consumers import SESSION_MS, SimulatedGroup, a_join, protocols
 
@@ -271,3 +273,15 @@ def test_members_that_say_no_topics_may_want_any(metadata: bytes) -> None:
     world.pass_time(0)
     assert world.group.topics is None
     assert world.group.subscribes_to("anything")
+
+
+@pytest.mark.parametrize("members", [10, 1])
+def test_what_members_want_is_looked_through_in_no_time(members: int) -> None:
+    """What many of them say alike, once; and of what each says, only so much."""
+    world, kind = SimulatedGroup(NOW), protocols("range")[0]
+    topics = struct.pack(">hi", 0, 60_000 // members) + b"\0\1a" * (60_000 // members)
+    for number in range(members):  # what one has beside them is its own
+        own = kind._replace(metadata=topics + bytes([number]))
+        world.join(a_join(needs_id=False, protocols=(own,)))
+    world.pass_time(0)
+    assert world.group.topics == (frozenset("a") if members > 1 else None)
