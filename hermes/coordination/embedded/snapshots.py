@@ -64,7 +64,8 @@ def restore(path: Path, source: Path) -> Condition:
     condition, stored = condition_of(source), _read(source)
     _check_unused(path)
     nodes = tuple(node for node in stored.nodes if not node.owner)
-    zxid = ((_newest_zxid(path, stored.zxid) >> _EPOCH_BITS) + 1) << _EPOCH_BITS
+    newest = max(_newest_zxid(each, stored.zxid) for each in (path, snapshot_path(path)))
+    zxid = ((newest >> _EPOCH_BITS) + 1) << _EPOCH_BITS
     try:
         restored = path.with_name(f"{path.name}.restored")
         write_new(restored, Stored(nodes, (), zxid))
@@ -109,7 +110,7 @@ def _check_unused(path: Path) -> None:
 
 
 def _newest_zxid(path: Path, zxid: int) -> int:
-    """The newest zxid of the old file, if that can still be read and is plausible."""
+    """The newest zxid of an old file, if that can still be read and is plausible."""
     if not path.is_file():  # SQLite would make one
         return zxid
     try:

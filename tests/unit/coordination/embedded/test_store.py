@@ -385,6 +385,25 @@ def test_a_restored_snapshot_has_no_sessions_and_a_new_epoch(store: Coordination
     assert damaged.read_bytes() == content[: len(content) // 2]
 
 
+def test_an_older_backup_is_restored_into_a_newer_epoch_than_any_before(
+    store: CoordinationStore, tmp_path: Path
+) -> None:
+    """Else clients that have seen a transaction of the last epoch would be turned away."""
+    backup = tmp_path / "backup"
+    store.open()
+    store.snapshot(1)
+    shutil.copy(snapshot_path(store.path), backup)
+    store.close()
+    restore(store.path, backup)
+    store.open()
+    store.write([node("/a")], (1 << 32) + 5000)
+    store.snapshot(2)
+    store.close()
+    store.path.write_bytes(b"damaged" * 1000)
+    restore(store.path, backup)
+    assert store.open().zxid == 2 << 32
+
+
 def test_what_was_replaced_is_kept_where_there_is_nothing_to_replace(
     store: CoordinationStore,
 ) -> None:
