@@ -130,8 +130,10 @@ def _matches(wanted: AclIdentity, identities: Collection[AclIdentity]) -> bool:
         return True
     if wanted.scheme == "ip":
         network = _network(wanted.name)
-        addresses = [each.name for each in identities if each.scheme == "ip"]
-        return network is not None and any(_address(each) in network for each in addresses)
+        addresses = [
+            form for each in identities if each.scheme == "ip" for form in _forms(each.name)
+        ]
+        return network is not None and any(each in network for each in addresses)
     return wanted in identities
 
 
@@ -149,5 +151,8 @@ def _network(text: str) -> _Network | None:
 
 
 @lru_cache(maxsize=1024)
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    return ipaddress.ip_address(text)
+def _forms(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
+    """An address; and as Java has it, where one of IPv4 came to a port that is bound to `::`."""
+    address = ipaddress.ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (address,) if mapped is None else (address, mapped)
