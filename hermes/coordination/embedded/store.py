@@ -54,7 +54,7 @@ class CoordinationStore:
     """One file; it and its directory are created when they are missing.
 
     `was_created`: whether the last `open` found no file, and no snapshot, and created one.
-    `times_put_back`: how often the file was deleted while it was open, and put back.
+    `times_put_back`: how often the file or its log was deleted while it was open, and put back.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -194,7 +194,10 @@ class CoordinationStore:
         try:
             if _identity(self.path) != self._identity:
                 raise OutOfServiceError("another file has taken its place under the running broker")
+            is_whole = _identity(self._beside("-wal")) == self._log_identity
         except FileNotFoundError:
+            is_whole = False
+        if not is_whole:
             self._put_back()
             self.times_put_back += 1
 

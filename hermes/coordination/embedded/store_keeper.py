@@ -221,8 +221,8 @@ class StoreKeeper(Generic[_Prepared]):
         if self.store.times_put_back > self._put_back:
             self._put_back = self.store.times_put_back
             self._log.error(
-                "somebody deleted {path} under the running broker; it has been written again, and "
-                "nothing is lost",
+                "somebody deleted {path} or its -wal under the running broker; it has been written "
+                "again, and nothing is lost",
                 path=str(self.store.path),
             )
         if not self._problem:

@@ -294,6 +294,22 @@ def test_a_file_that_was_deleted_is_put_back(store: CoordinationStore) -> None:
     assert store.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_write_ahead_log_that_was_deleted_costs_nothing(
+    store: CoordinationStore, tmp_path: Path
+) -> None:
+    store.open()
+    store.write([node("/a")], 1)
+    store.path.with_name(f"{store.path.name}-wal").unlink()
+    store.write([node("/b")], 2)
+    assert store.times_put_back == 1
+    store.write([node("/c")], 3)
+    assert store.times_put_back == 1
+    crashed = CoordinationStore(tmp_path / "crashed" / store.path.name)
+    shutil.copytree(store.path.parent, crashed.path.parent)
+    assert [each.path for each in crashed.open().nodes] == ["/a", "/b", "/c"]
+    crashed.close()
+
+
 def test_a_directory_that_was_removed_is_not_made_again(store: CoordinationStore) -> None:
     store.open()
     shutil.rmtree(store.path.parent)
