@@ -107,7 +107,7 @@ class Monitoring:
         self._offsets_seconds: float | None = None  # when they were read, by the wall clock
         self._offsets_read = float("-inf")  # the same by the reactor's
         self._offsets_failures = 0
-        self._reading: Deferred[None] | None = None
+        self._reading: Deferred[Any] | None = None
 
     def stop(self) -> None:
         self._watch.stop()
@@ -300,10 +300,11 @@ class Monitoring:
         too_soon = reactor.seconds() - self._offsets_read < _OFFSETS_SECONDS
         if too_soon or not (run.config.metrics_per_partition and run.coordination.is_registered):
             return succeed(None)
-        if self._reading is None:
-            self._reading = run.coordination.stored_offsets(MAX_GROUP_OFFSETS).addCallbacks(
-                self._offsets_known, self._offsets_unknown
-            )
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = run.coordination.stored_offsets(MAX_GROUP_OFFSETS)
+            # Perhaps at once: the broker may not be registered any more.
+            reading.addCallbacks(self._offsets_known, self._offsets_unknown)
         waited: Deferred[None] = Deferred()
 
         def go_on(_: Any = None) -> None:
@@ -313,7 +314,7 @@ class Monitoring:
                 waited.callback(None)
 
         patience = reactor.callLater(_OFFSETS_WAIT_SECONDS, go_on)
-        self._reading.addCallback(go_on)
+        reading.addCallback(go_on)
         return waited
 
     def _offsets_known(self, found: tuple[GroupOffsets, bool]) -> None:
@@ -323,9 +324,9 @@ class Monitoring:
         self._offsets_ended()
 
     def _offsets_unknown(self, failure: Any) -> None:
-        failure.trap(HermesError)
         self._offsets_failures += 1
         self._offsets_ended()
+        failure.trap(HermesError)
 
     def _offsets_ended(self) -> None:
         self._reading = None

@@ -1,12 +1,18 @@
-"""How many scrapes are answered at once."""
+"""How many scrapes are answered at once, and what they wait for."""
 
-from twisted.internet.defer import Deferred
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from hermes.broker.monitoring import Monitoring
+from hermes.errors import CoordinationUnavailableError
 from hermes.web import AcceptedHosts, MetricsResource, Root, Site
 from hermes.web.monitoring import MAX_SCRAPES
 
@@ -38,3 +44,28 @@ def test_a_flood_of_scrapes_is_refused_until_one_ends() -> None:
     assert scrape() == b""
     for channel in channels[1:]:
         channel.connectionLost(Failure(ConnectionDone()))
+
+
+@pytest.mark.parametrize(
+    "last", [lambda: succeed(({}, True)), lambda: fail(CoordinationUnavailableError("lost"))]
+)
+def test_offsets_of_groups_are_read_again_whatever_came_of_the_last_time(
+    last: "Callable[[], Deferred[Any]]",
+) -> None:
+    clock, reads = Clock(), [last()]
+    coordination = SimpleNamespace(is_registered=True, stored_offsets=lambda limit: reads.pop())
+    run: Any = SimpleNamespace(
+        reactor=clock,
+        config=SimpleNamespace(metrics_per_partition=True),
+        coordination=coordination,
+        now_ms=lambda: 1000,
+    )
+    monitoring = Monitoring(run)
+    monitoring.scrape("text")
+    assert reads == []
+    reads.append(succeed(({("group", "topic", 0): 7}, True)))
+    clock.advance(10)
+    monitoring.scrape("text")
+    assert reads == []
+    assert monitoring._offsets == {("group", "topic", 0): 7}
+    monitoring.stop()
