@@ -112,6 +112,7 @@ class Cluster:
             )
             for each in self._values:
                 each.do_in_cluster = self._part.cluster.do
+                each.try_later = self._part.try_later
             claim = partial(claim, elsewhere=self._part.cluster.claim_producer_ids)
         self.topic_changes = TopicChanges(
             shared, self.topics, self.changes, self.deletions, self._part

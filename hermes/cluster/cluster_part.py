@@ -67,6 +67,7 @@ class ClusterPart:
         # Gone here, and not known to be said: what has its name now may be another one.
         self._unsaid: set[UUID] = set()
         self._gone = Gathered[UUID](self._say_gone, MOST_DELETED)  # to be said in the cluster
+        self._values: Mapping[str, bytes] = {}
         self._unused: set[str] = set()  # topics whose settings could not be used
         self._retry: IDelayedCall | None = None
         self._is_stopped = False
@@ -155,6 +156,7 @@ class ClusterPart:
         self._topics.throttles = state.throttles
         for observer in self._observers:
             observer(state)
+        self._values = state.values
         self._use_values(state.values)
         self._begin_deletions()
         for name, node in self._nodes.items():
@@ -176,7 +178,7 @@ class ClusterPart:
                     is_here = True
                 Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
 
-    def _try_later(self) -> None:
+    def try_later(self) -> None:
         """Nothing may change in the cluster for long, and so nothing would have it tried again."""
         if self._retry is None and not self._is_stopped:
             self._retry = self._shared.clock.callLater(RETRY_SECONDS, self._try_again)
@@ -185,6 +187,7 @@ class ClusterPart:
         self._retry = None
 
         def refreshed(_: None) -> None:
+            self._use_values(self._values)
             self._begin_deletions()
             unused, self._unused = self._unused, set()
             for name in sorted(unused):
@@ -192,7 +195,7 @@ class ClusterPart:
 
         def failed(failure: Failure) -> None:
             failure.trap(HermesError)  # type: ignore[no-untyped-call]
-            self._try_later()
+            self.try_later()
 
         # Of what was read before, some may be done, and a name be another topic's.
         self.cluster.refreshed().addCallbacks(refreshed, failed)
@@ -217,7 +220,7 @@ class ClusterPart:
             self._log.error(
                 "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
             )
-            self._try_later()
+            self.try_later()
         finally:
             self._deleting.pop(topic_id).tell(None)
 
@@ -258,7 +261,7 @@ class ClusterPart:
                 error=error,
             )
             self._unused.add(name)
-            self._try_later()
+            self.try_later()
         if node.format == FORMAT_KAFKA:
             topic = self._topics.get(name)
             sole = [each for each in numbers if topic is not None and topic.state(each) is None]

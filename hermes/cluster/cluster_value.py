@@ -27,6 +27,7 @@ class ClusterValue(ABC, Generic[_Value]):
         node: where it is in coordination; `file_name` is its file, `what` its name for people.
         do_in_cluster: changes coordination, and returns once `use` has been called with it; None
             where there is no cluster.
+        try_later: called when `use` is to be called with the same once more.
     """
 
     node: ClassVar[str]
@@ -41,6 +42,7 @@ class ClusterValue(ABC, Generic[_Value]):
         self._used: bytes | None = None  # what is in force, as the cluster has written it
         self._kept: bytes | None = None  # in the file; None: there is none, or nobody knows
         self.do_in_cluster: Callable[[Callable[[TopicTree], Any]], Awaitable[Any]] | None = None
+        self.try_later: Callable[[], None] = lambda: None
 
     @property
     @abstractmethod
@@ -126,6 +128,8 @@ class ClusterValue(ABC, Generic[_Value]):
             except HermesError as error:
                 self._seen = None
                 self._say(error)
+                if not isinstance(error, ConfigError):  # what can't be read is mended, and so news
+                    self.try_later()
 
     async def _hand_over(self, data: bytes) -> None:
         """The cluster has never had any: it is new, or lost what it had."""

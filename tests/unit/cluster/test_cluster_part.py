@@ -57,7 +57,11 @@ def bench(tmp_path: Path) -> Iterator[BrokerBench]:
     bench.close()
 
 
-def part_of(bench: BrokerBench, reached: Reached) -> ClusterPart:
+def part_of(
+    bench: BrokerBench,
+    reached: Reached,
+    use_values: Callable[[Mapping[str, bytes]], None] = lambda values: None,
+) -> ClusterPart:
     def follow(on_state: Any) -> Any:
         return reached
 
@@ -65,9 +69,7 @@ def part_of(bench: BrokerBench, reached: Reached) -> ClusterPart:
     topics = ClusterTopics(
         bench.shared, lambda: BrokerListeners(()), lambda: "a-cluster", has_cluster=True
     )
-    return ClusterPart(
-        bench.shared, topics, cluster.changes, cluster.deletions, lambda values: None, follow
-    )
+    return ClusterPart(bench.shared, topics, cluster.changes, cluster.deletions, use_values, follow)
 
 
 def test_a_topic_that_takes_a_deleted_ones_name_is_not_deleted_for_it(bench: BrokerBench) -> None:
@@ -87,4 +89,17 @@ def test_a_topic_that_takes_a_deleted_ones_name_is_not_deleted_for_it(bench: Bro
     bench.turns()
     assert reached.said == [ID]
     assert topics.for_fetch("t", 0) is log
+    part.stop()
+
+
+def test_what_could_not_be_used_is_tried_again_though_nothing_changes(bench: BrokerBench) -> None:
+    used: list[Mapping[str, bytes]] = []
+    part = part_of(bench, Reached(), used.append)
+    values = {"/a": b"value"}
+    part.on_state(ClusterState(TreeContents(1, {}, {}), {}, values))
+    part.try_later()
+    bench.clock.advance(RETRY_SECONDS)
+    assert used == [values, values]
+    bench.clock.advance(RETRY_SECONDS)
+    assert used == [values, values]
     part.stop()

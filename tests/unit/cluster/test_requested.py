@@ -95,13 +95,15 @@ def test_what_can_not_be_kept_or_read_is_said(
     def fails(*_: object) -> None:
         raise StorageError("the disk is full")
 
-    requested = bench.cluster.requested
+    requested, tries = bench.cluster.requested, list[None]()
+    requested.try_later = lambda: tries.append(None)
     with log_lines() as lines:
         with monkeypatch.context() as patched:
             patched.setattr("hermes.cluster.cluster_value.write_requested", fails)
             requested.use(SOME.encode())
             bench.turns()
         assert requested.now == SOME
+        assert len(tries) == 1
         assert any("can't be taken: the disk is full" in line for line in lines)
         requested.use(SOME.encode())
         bench.turns()
@@ -110,6 +112,7 @@ def test_what_can_not_be_kept_or_read_is_said(
         bench.turns()
         assert requested.now == kept(bench) == SOME
         assert any("/hermes/kafka/requested: " in line and "delete it" in line for line in lines)
+        assert len(tries) == 1  # it is for somebody to mend
 
 
 def test_what_damage_in_coordination_leads_to_is_undone_by_deleting_it(bench: BrokerBench) -> None:
