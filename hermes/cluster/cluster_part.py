@@ -152,7 +152,13 @@ class ClusterPart:
             if node.id not in self._deleted
         }
         state = state._replace(contents=state.contents._replace(topics=self._nodes))
-        self._topics.use(self._nodes, state.brokers, state.contents.replicas, state.lives)
+        self._topics.use(
+            self._nodes,
+            state.brokers,
+            state.contents.replicas,
+            state.lives,
+            state.contents.unreadable,
+        )
         self._topics.throttles = state.throttles
         for observer in self._observers:
             observer(state)

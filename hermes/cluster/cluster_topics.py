@@ -6,7 +6,7 @@ ever grows, so that a key keeps its place.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
@@ -127,6 +127,7 @@ class ClusterTopics:
         self._brokers: Mapping[int, BrokerListeners] = {}
         self._nodes: Mapping[str, TopicNode] = {}
         self._replicas: Mapping[str, TopicReplicas] = {}
+        self._unreadable: Set[str] = frozenset()
         self._known_brokers: tuple[BrokerListeners, ListenerNode, list[LiveBroker]] | None = None
         self.revision = 0
         self._gone_observers: list[Callable[[str], None]] = []
@@ -348,19 +349,23 @@ class ClusterTopics:
         brokers: Mapping[int, BrokerListeners],
         replicas: Mapping[str, TopicReplicas] = MappingProxyType({}),
         lives: Mapping[int, int] = MappingProxyType({}),
+        unreadable: Set[str] = frozenset(),
     ) -> None:
         """Have the topics and the live brokers be those of coordination.
 
-        A node that hasn't changed is the same object as before.
+        A node that hasn't changed is the same object as before. `unreadable`: topics that are there
+        and can't be used; they aren't deleted.
         """
         self.lives = lives
         self._brokers, self._known_brokers = brokers, None
         serving = {each for each, listeners in brokers.items() if listeners.kafka}
         self.live = frozenset({self._broker_id, *serving})
         self.is_known = True
-        for name in self._topics.keys() - nodes.keys():
+        before, self._unreadable = self._topics.keys() | self._unreadable, unreadable
+        for name in before - nodes.keys():
             self._forget(name)
-            self._tell_gone(name)
+            if name not in unreadable:
+                self._tell_gone(name)
         used, self._nodes = self._nodes, nodes
         used_replicas, self._replicas = self._replicas, replicas
         for name, node in nodes.items():
@@ -374,10 +379,10 @@ class ClusterTopics:
                 node.partitions,
                 copies=copies.partitions if copies is not None and copies.id == node.id else (),
             )
-            before = self._topics.get(name)
-            if before != found:
+            known = self._topics.get(name)
+            if known != found:
                 self._know(found)
-                if before is not None and before.id != found.id:
+                if known is not None and known.id != found.id:
                     self._tell_gone(name)
 
     def on_gone(self, observer: Callable[[str], None]) -> None:
@@ -392,6 +397,8 @@ class ClusterTopics:
         """Whether a topic is deleted; another one may have its name by now."""
         found = self._topics.get(name)
         if found is not None and found.format == FORMAT_KAFKA and not found.keeps_id:
+            return False
+        if name in self._unreadable:
             return False
         return self.is_known and (found is None or found.id != topic_id)
 

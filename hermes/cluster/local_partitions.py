@@ -92,7 +92,7 @@ class LocalChanges:
                 self._settled[name] = before
                 continue
             is_doomed = any(local.is_of(*each) for each in doomed.get(name, ()))
-            if is_doomed or not fits_in_a_path(name):
+            if is_doomed or name in contents.unreadable or not fits_in_a_path(name):
                 continue
             addition = Addition(name, self._broker_id, local)
             if addition.apply(node) is node:

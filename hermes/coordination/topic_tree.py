@@ -56,13 +56,15 @@ _Parsed = TypeVar("_Parsed")
 class TreeContents(NamedTuple):
     """What is stored at one time; the version counts the changes of topics.
 
-    `replicas`: of the topics that have, or had, several copies.
+    `replicas`: of the topics that have, or had, several copies. `unreadable`: the topics that are
+    there, and of which nothing else is known: their nodes can't be understood.
     """
 
     version: int
     topics: Mapping[str, TopicNode]
     deleted: Mapping[UUID, DeletedTopic]
     replicas: Mapping[str, TopicReplicas] = MappingProxyType({})
+    unreadable: Set[str] = frozenset()
 
 
 #: So many topics are deleted in one step: as many as `recent_changes` can name, and with four
@@ -115,18 +117,21 @@ class TopicTree:
             return known._replace(deleted=self._deleted(set())) if known.deleted else known
         changed = None if known is None else self._changed_since(known.version, last)
         if known is None or changed is None:
-            topics = self._topics(self._session.children(KAFKA_TOPICS))
+            topics, unreadable = self._topics(self._session.children(KAFKA_TOPICS))
             replicas = self.replicas.read(self.replicas.topics(), self._on_fault)
-            return TreeContents(last.version, topics, self._deleted(None), replicas)
+            return TreeContents(last.version, topics, self._deleted(None), replicas, unreadable)
         topics = {name: node for name, node in known.topics.items() if name not in changed}
+        found, unreadable = self._topics(self._there_of(changed))
         # Mostly only who has copies has changed: the same topic stays the same object.
         there = {
-            name: found if known.topics.get(name) != found else known.topics[name]
-            for name, found in self._topics(self._there_of(changed)).items()
+            name: node if known.topics.get(name) != node else known.topics[name]
+            for name, node in found.items()
         }
         replicas = {name: node for name, node in known.replicas.items() if name not in changed}
         replicas |= self.replicas.read(sorted(there), self._on_fault)
-        return TreeContents(last.version, topics | there, self._deleted(changed), replicas)
+        unreadable |= known.unreadable - changed
+        deleted = self._deleted(changed)
+        return TreeContents(last.version, topics | there, deleted, replicas, unreadable)
 
     def _changed_since(self, version: int, last: Node) -> Set[str] | None:
         """The topics that have changed since a version; None where that isn't known."""
@@ -141,11 +146,11 @@ class TopicTree:
             names = names & set(self._session.children(KAFKA_TOPICS))
         return sorted(names)
 
-    def _topics(self, names: Sequence[str]) -> dict[str, TopicNode]:
-        return {
-            path.rpartition("/")[2]: node
-            for path, node in self._parsed(KAFKA_TOPICS, names, parse_topic)
-        }
+    def _topics(self, names: Sequence[str]) -> tuple[dict[str, TopicNode], set[str]]:
+        """Those that there are, and the names of those that can't be understood."""
+        unreadable: set[str] = set()
+        found = self._parsed(KAFKA_TOPICS, names, parse_topic, unreadable.add)
+        return {path.rpartition("/")[2]: node for path, node in found}, unreadable
 
     def _deleted(self, changed: Set[str] | None) -> Mapping[UUID, DeletedTopic]:
         """Those that there are.
@@ -170,16 +175,22 @@ class TopicTree:
         return found
 
     def _parsed(
-        self, parent: str, names: Sequence[str], parse: Callable[[str, bytes], _Parsed]
+        self,
+        parent: str,
+        names: Sequence[str],
+        parse: Callable[[str, bytes], _Parsed],
+        on_unreadable: Callable[[str], object] = lambda name: None,
     ) -> Iterator[tuple[str, _Parsed]]:
         for first in range(0, len(names), _AT_ONCE):
-            paths = [f"{parent}/{name}" for name in names[first : first + _AT_ONCE]]
-            for path, node in zip(paths, self._session.get_all(paths), strict=True):
+            some = names[first : first + _AT_ONCE]
+            paths = [f"{parent}/{name}" for name in some]
+            for name, path, node in zip(some, paths, self._session.get_all(paths), strict=True):
                 try:
                     if node is not None:
                         yield path, parse(path, node.value)
                 except InvalidNodeError as fault:
                     self._on_fault(fault)
+                    on_unreadable(name)
 
     # -- changes --------------------------------------------------------------------------------
 

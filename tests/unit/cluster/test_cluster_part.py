@@ -1,21 +1,24 @@
 """What a broker does for its part in a cluster, as what it is told of the cluster changes."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from broker_bench import BrokerBench
+from memory_coordination import MemoryCoordination
 from twisted.internet.defer import Deferred, succeed
 
 from hermes.cluster.cluster_part import RETRY_SECONDS, ClusterPart
 from hermes.cluster.cluster_topics import ClusterTopics
 from hermes.cluster.local_partitions import LocalPartitions
 from hermes.cluster.topic_cluster import ClusterState
-from hermes.coordination.kafka_topics import DeletedTopic
+from hermes.coordination.kafka_topics import DeletedTopic, TopicNode, topic_node_path
+from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.listeners import BrokerListeners
-from hermes.coordination.topic_tree import TreeContents
+from hermes.coordination.topic_tree import TopicTree, TreeContents
 from hermes.errors import CoordinationUnavailableError
 from hermes.protocol import encode_message_set
 
@@ -57,18 +60,23 @@ def bench(tmp_path: Path) -> Iterator[BrokerBench]:
     bench.close()
 
 
+def topics_of(bench: BrokerBench) -> ClusterTopics:
+    return ClusterTopics(
+        bench.shared, lambda: BrokerListeners(()), lambda: "a-cluster", has_cluster=True
+    )
+
+
 def part_of(
     bench: BrokerBench,
     reached: Reached,
     use_values: Callable[[Mapping[str, bytes]], None] = lambda values: None,
+    topics: ClusterTopics | None = None,
 ) -> ClusterPart:
     def follow(on_state: Any) -> Any:
         return reached
 
     cluster = bench.cluster
-    topics = ClusterTopics(
-        bench.shared, lambda: BrokerListeners(()), lambda: "a-cluster", has_cluster=True
-    )
+    topics = topics or topics_of(bench)
     return ClusterPart(bench.shared, topics, cluster.changes, cluster.deletions, use_values, follow)
 
 
@@ -102,4 +110,33 @@ def test_what_could_not_be_used_is_tried_again_though_nothing_changes(bench: Bro
     assert used == [values, values]
     bench.clock.advance(RETRY_SECONDS)
     assert used == [values, values]
+    part.stop()
+
+
+def test_a_topic_that_can_not_be_read_is_not_taken_for_deleted(bench: BrokerBench) -> None:
+    """Else groups would lose their offsets in it, and begin anew once it is mended."""
+    session, gone = MemoryCoordination().session(), list[str]()
+    tree, topics = TopicTree(session), topics_of(bench)
+    topics.on_gone(gone.append)
+    part = part_of(bench, Reached(), topics=topics)
+    tree.prepare()
+    node = TopicNode(ID, "kafka", (BrokerPartition(7, 0),))
+    tree.create("t", node)
+    known = tree.read()
+    part.on_state(ClusterState(known, {}))
+    session.set(topic_node_path("t"), b"nonsense")
+    known = tree.read()
+    part.on_state(ClusterState(known, {}))
+    assert topics.get("t") is None
+    assert not topics.is_gone("t", ID)
+    tree.create("other", replace(node, id=UUID(int=2)))
+    known = tree.read(known)
+    part.on_state(ClusterState(known, {}))
+    assert topics.names() == ["other"]
+    assert not topics.is_gone("t", ID)
+    assert gone == []
+    session.delete(topic_node_path("t"), -1)
+    part.on_state(ClusterState(tree.read(), {}))
+    assert topics.is_gone("t", ID)
+    assert gone == ["t"]
     part.stop()
