@@ -18,7 +18,7 @@ from hermes.coordination.cluster_view import OnFault, read_listeners, suitable_l
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, InvalidMessageError
 from hermes.mirror.kafka_cluster import KafkaCluster, RefusedError, check
-from hermes.protocol import NOBODY
+from hermes.protocol import EARLIEST, NOBODY
 from hermes.protocol.record_set import RecordSet
 from hermes.protocol.records import Record, encode_batch
 from hermes.security import ClientSecurity
@@ -111,8 +111,10 @@ class KafkaOrigins:
             )
             (found,) = answer.responses[0].partitions
             if found.error_code and found.error_code.name == "offset_out_of_range":
-                self._next, self._known = 0, {}  # it was made anew
-                return
+                # It was made anew, or its first records were deleted.
+                self._known = {}
+                self._next = self._cluster.offset_at((TOPIC, 0), leader, EARLIEST)
+                continue
             check(found.error_code, TOPIC)
             fetched = RecordSet(found.records or b"", self._next)
             yield from fetched.records()

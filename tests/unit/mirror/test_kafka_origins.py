@@ -1,0 +1,65 @@
+"""Where topics come from, read from a topic that has lost its beginning."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hermes.mirror.kafka_cluster import ClusterLook, KafkaTopic
+from hermes.mirror.kafka_origins import TOPIC, KafkaOrigins
+from hermes.protocol.records import Record, encode_batch
+
+ORIGINS = b'{"origins": {"east": "m"}}'
+
+
+class Cluster:
+    """One broker, which has a batch at each offset from `begin` on."""
+
+    def __init__(self, begin: int, topics: list[str]) -> None:
+        self.begin, self.topics = begin, topics
+
+    def look(self, topics: list[str]) -> ClusterLook:
+        return ClusterLook("west", {0: ("localhost", 1)}, {TOPIC: KafkaTopic(None, {0: 0})})
+
+    def offset_at(self, place: tuple[str, int], leader: int, time_ms: int) -> int:
+        assert (place, leader, time_ms) == ((TOPIC, 0), 0, -2)
+        return self.begin
+
+    def ask(self, broker_id: int, name: str, version: int, **values: Any) -> Any:
+        ((partition,),) = [each["partitions"] for each in values["topics"]]
+        return self._fetched(partition["fetch_offset"])
+
+    def _fetched(self, offset: int) -> Any:
+        end = self.begin + len(self.topics)
+        code: Any = None
+        if not self.begin <= offset <= end:
+            code = SimpleNamespace(name="offset_out_of_range")
+        batches = [
+            (self.begin + n).to_bytes(8, "big")
+            + encode_batch([Record(0, 0, topic.encode(), ORIGINS)])[8:]
+            for n, topic in enumerate(self.topics)
+            if self.begin + n >= offset
+        ]
+        found = SimpleNamespace(error_code=code, records=b"" if code else b"".join(batches))
+        return SimpleNamespace(responses=[SimpleNamespace(partitions=[found])])
+
+
+def read(cluster: Any) -> Mapping[str, Mapping[str, str]]:
+    return KafkaOrigins(cluster).all()
+
+
+@pytest.mark.parametrize("begin", [0, 1000])
+def test_all_that_is_left_is_read(begin: int) -> None:
+    assert read(Cluster(begin, ["clicks", "views"])) == {
+        "clicks": {"east": "m"},
+        "views": {"east": "m"},
+    }
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_begin() -> None:
+    cluster: Any = Cluster(0, ["a", "b", "c"])
+    origins = KafkaOrigins(cluster)
+    assert set(origins.all()) == {"a", "b", "c"}
+    cluster.topics = ["d"]
+    assert set(origins.all()) == {"d"}
