@@ -68,12 +68,12 @@ class KafkaReader(WholeSource[Place]):
 
     def _look_around(self) -> None:
         look = self._cluster.look()
-        wanted = [
+        wanted = {
             (topic, number)
             for topic, found in look.topics.items()
             if self._topics.allows(topic)
             for number in found.leaders
-        ]
+        }
         ids = {topic: found.topic_id for topic, found in look.topics.items()}
         renewed = {
             topic for topic, known in self._topic_ids.items() if ids.get(topic, known) != known
@@ -86,7 +86,7 @@ class KafkaReader(WholeSource[Place]):
         self._stream.revoke(gone, lost=True)
         for claim in gone:
             del self._claims[claim.topic, claim.partition.partition]
-        new = [place for place in wanted if place not in self._claims]
+        new = sorted(wanted - self._claims.keys())
         known = [place for place in new if place[0] not in renewed]
         committed = self._cluster.committed(self._group, known, stable=True)
         self._committed |= committed

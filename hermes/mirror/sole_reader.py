@@ -61,14 +61,14 @@ class SoleReader(WholeSource[tuple[str, BrokerPartition]]):
                 )
             metadata = consumer.metadata()
         broker_id = metadata.broker_id
-        found = [
+        found = {
             (each.topic, BrokerPartition(broker_id, number))
             for each in metadata.topics
             if self._topics.allows(each.topic)
             for number in range(each.partition_count)
-        ]
+        }
         self.addresses[broker_id] = address
-        new = {place: self._claim(*place) for place in found if place not in self._claims}
+        new = {place: self._claim(*place) for place in sorted(found - self._claims.keys())}
         gone = [
             claim
             for place, claim in self._claims.items()
