@@ -10,6 +10,7 @@ coordination, and each is stored where its clients look in the target.
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from hermes.client.mirrored import MirroredPartitions, source_name
@@ -66,25 +67,14 @@ class GroupCarrier:
         if self._thread.is_alive():
             self._thread.join()
 
-    # -- inside ---------------------------------------------------------------------------------
+    def carry(self, source: MirrorSource) -> None:
+        """Carry over what groups of a source have read; HermesError where somebody doesn't answer.
 
-    def _run(self) -> None:
-        while not self._stopped.wait(_EVERY_SECONDS):
-            for source in self._sources.values():
-                what = f"source {source.name}: groups' offsets"
-                try:
-                    self._carry(source)
-                    self._problems.end(what)
-                except Exception as error:
-                    known = isinstance(error, HermesError)
-                    self._problems.begin(what, str(error) if known else repr(error))
-        for session in self._opened.values():
-            session.stop()
-
-    def _carry(self, source: MirrorSource) -> None:
+        Of a topic's partitions, it is asked where they have their sources if a group reads them.
+        """
         figures = [each for each in list(self._figures.values()) if each.source == source.name]
         topics = {each.topic: each.target_topic for each in figures}
-        maps = {each: self._maps(each) for each in set(topics.values())}
+        maps = cache(self._maps)
 
         def translated(offsets: Mapping[_Named, int]) -> dict[_Named, int]:
             """Of the target, by its names of partitions; offsets by those that the mirror has."""
@@ -94,7 +84,7 @@ class GroupCarrier:
             return {
                 (target_topic, name): place.offset
                 for target_topic in {topics[topic] for topic, _ in read}
-                for name, each in maps[target_topic]
+                for name, each in maps(target_topic)
                 if (place := translate(each, places)) is not None and not place.unread
             }
 
@@ -119,6 +109,21 @@ class GroupCarrier:
             if wanted:
                 assert self._target.session is not None
                 advance_offsets(self._target.session, group, wanted)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_EVERY_SECONDS):
+            for source in self._sources.values():
+                what = f"source {source.name}: groups' offsets"
+                try:
+                    self.carry(source)
+                    self._problems.end(what)
+                except Exception as error:
+                    known = isinstance(error, HermesError)
+                    self._problems.begin(what, str(error) if known else repr(error))
+        for session in self._opened.values():
+            session.stop()
 
     def _is_carried(self, group: str) -> bool:
         """Mirrors and audits are groups as well, each of its own cluster."""
