@@ -12,6 +12,8 @@ from hermes.audit.events import CountsEvent, Gap, Spans, Tallies, add_spans, add
 
 # Ranges of a log that are kept apart; older ones, whose order is settled, are added up.
 _MOST_RANGES: Final = 64
+# The same while some are missing, as a broker that has reports of them may be away for a while.
+_MOST_AWAITING: Final = 1024
 
 # What comes so much later than its window is late; less is the way through a pipeline.
 _LATE_MS: Final = 10_000
@@ -65,6 +67,7 @@ class LogTally:
         self._base: _Range | None = None
         self._base_holes: list[Hole] = []
         self._ranges: dict[tuple[int, int], _Range] = {}
+        self._settle_beyond = _MOST_RANGES
         self._cuts: set[Hole] = set()
         self._parts: dict[tuple[int, int, int], dict[int, CountsEvent]] = {}
         self._path: list[_Range] | None = None
@@ -97,8 +100,9 @@ class LogTally:
             self._note_late(made)
         self._ranges[made.start, made.end] = made
         self._path = None
-        if len(self._ranges) > _MOST_RANGES:
+        if len(self._ranges) > self._settle_beyond:
             self._settle()
+            self._settle_beyond = max(_MOST_RANGES, min(2 * len(self._ranges), _MOST_AWAITING))
 
     @property
     def end(self) -> int:
@@ -142,6 +146,14 @@ class LogTally:
                 held, by_ms = self.late.get(window, (0, 0))
                 self.late[window] = held + count, max(by_ms, late_ms)
 
+    def _before_a_hole(self, path: list[_Range]) -> Iterator[_Range]:
+        end = self._base.end if self._base is not None else path[0].start
+        for each in path:
+            if each.start > end:
+                return
+            yield each
+            end = each.end
+
     def _holes(self, path: list[_Range]) -> Iterator[Hole]:
         end = self._base.end if self._base is not None else None
         for each in path:
@@ -175,14 +187,16 @@ class LogTally:
 
     def _settle(self) -> None:
         path = self._joined()
-        settled = path[: len(path) // 2] or path[:1]
-        if not settled:  # all lie below the base
+        if not path:  # all lie below the base
             self._ranges.clear()
             return
+        settled = path[: len(path) // 2] or path[:1]
+        if len(self._ranges) < _MOST_AWAITING:
+            settled = list(self._before_a_hole(settled))
         self._base_holes += self._holes(settled)
         base = self._base
         if base is None:
-            first = settled[0]
+            first = path[0]
             base = self._base = _Range(first.start, first.start, None, {}, first.since_ms)
         for each in settled:
             add_tallies(base.tallies, each.tallies)
