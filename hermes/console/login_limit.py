@@ -34,7 +34,7 @@ class LoginLimit:
     """Limits the tries of a password. Thread-safe.
 
     `checks`: how many are checked at once, each of another client; `waiting`: how many more may
-    wait for that.
+    wait for that; `failures`: how many of a client's cost it nothing, None for any number.
     """
 
     def __init__(
@@ -42,11 +42,13 @@ class LoginLimit:
         clock: Callable[[], float] = time.monotonic,
         checks: int = _MOST_CHECKS,
         waiting: int = _MOST_WAITING,
+        failures: int | None = _MOST_FAILURES,
     ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._checks = threading.Semaphore(checks)
         self._most_under_way = checks + waiting
+        self._most_failures = failures
         self._under_way: set[str] = set()
         # By client, the last to fail at the end: how many are remembered, and as of when.
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -72,7 +74,8 @@ class LoginLimit:
         return found
 
     def _admit(self, client: str) -> None:
-        excess = self._remembered(client) - (_MOST_FAILURES - 1)
+        most = self._most_failures
+        excess = 0 if most is None else self._remembered(client) - (most - 1)
         if excess > 0:
             raise TooManyTriesError(
                 "There were too many wrong passwords from your address.",

@@ -47,6 +47,9 @@ _MOST_N: Final = 2**16
 _MOST_PASSWORD_CHARACTERS: Final = 1000
 _MOST_FILE_BYTES: Final = 64 * 1024
 
+# Of users at once: after failures each holds one of eight threads for seconds.
+_MOST_LOGINS: Final = 4
+
 _IDLE_SECONDS: Final = 12 * 3600.0
 _MOST_SESSIONS: Final = 1000
 
@@ -139,6 +142,7 @@ class Access:
         self._rights = rights
         self._clock = clock
         self._limit = LoginLimit(clock)
+        self._logins = LoginLimit(clock, _MOST_LOGINS, waiting=0, failures=None)
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
         # The sessions that have given a password, the last one used at the end.
@@ -240,14 +244,25 @@ class Access:
             return None
         if request.principal is None:
             user = request.form.get("user", "")
-            proof = (
-                self._users.log_in(request.client, user, given) if self._users and user else None
-            )
+            proof = self._proved(request.client, user, given) if user else None
             return None if proof is None else _Session(user, proof, self._clock())
         if password is None:
             return None
         is_right = self._limit.check(request.client, lambda: password.is_right(given))
         return _Session(None, None, self._clock()) if is_right else None
+
+    def _proved(self, client: str, user: str, password: str) -> object | None:
+        users, proof = self._users, None
+        if users is None:
+            return None
+
+        def is_right() -> bool:
+            nonlocal proof
+            proof = users.log_in(client, user, password)
+            return proof is not None
+
+        self._logins.check(client, is_right)
+        return proof
 
     def _known_as(self, session: str, request: PageRequest) -> _Session | None:
         now = self._clock()

@@ -257,16 +257,16 @@ class UserConsole:
             ClusterClient(BrokerAddress("127.0.0.1", 1)), self.access, lambda: True
         )
 
-    def ask(self, method, path, session=SESSION, principal=None, **form):
+    def ask(self, method, path, session=SESSION, principal=None, client="192.0.2.1", **form):
         cookies = {SESSION_COOKIE: session}
         return self.console.answer(
-            PageRequest(method, path, form=form, cookies=cookies, here="/x", client="192.0.2.1",
+            PageRequest(method, path, form=form, cookies=cookies, here="/x", client=client,
                 principal=principal)
         )  # fmt: skip
 
-    def log_in(self, user="alice", password="wonder"):
+    def log_in(self, user="alice", password="wonder", client="192.0.2.1"):
         csrf = token(self.ask("GET", ()).body)
-        return self.ask("POST", ("login",), csrf=csrf, user=user, password=password)
+        return self.ask("POST", ("login",), client=client, csrf=csrf, user=user, password=password)
 
 
 def test_a_user_logs_in_with_name_and_password():
@@ -292,6 +292,28 @@ def test_wrong_ones_are_answered_alike(user, password):
     assert answer.status == 403
     assert b"There is no such user with this password." in answer.body
     assert answer.cookies[SESSION_COOKIE] == SESSION
+
+
+def test_logins_leave_threads_for_pages():
+    """After failures each waits for seconds, in a thread that could make pages."""
+    made, tries, statuses = UserConsole(), [], []
+
+    def slow(address, user, password):
+        tries.append(address)
+        if len(tries) < 8:
+            statuses.append(made.log_in(client=f"192.0.2.{len(tries) + 1}").status)
+
+    made.users.log_in = slow
+    made.log_in()
+    assert len(tries) == 4
+    assert statuses == [429, 403, 403, 403]
+
+
+def test_a_user_waits_for_nobody_elses_failures():
+    made = UserConsole()
+    for _ in range(9):
+        assert made.log_in(password="wrong").status == 403
+    assert made.log_in().status == 303
 
 
 @pytest.mark.parametrize("change", [lambda made: made.users.passwords.update(alice="other"),
