@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hermes.config import ListenerConfig
 from hermes.config.listeners import BY_PASSWORD
-from hermes.interfaces import IAuthenticator
+from hermes.interfaces import IAuthenticator, User
 from hermes.security import INTERNAL, PLAIN, ClientSecurity
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class OwnAccess:
         from hermes.listening import Listener
         from hermes.web import Logins, WebGate
 
-        def check(address: str, user: str, password: str) -> "Deferred[str | None]":
-            return succeed(user if self._is_own(user, password) else None)
+        def check(address: str, user: str, password: str) -> "Deferred[User | None]":
+            return succeed(User(user) if self._is_own(user, password) else None)
 
         listener = Listener(reactor, "http_listen", OWN_LISTENER)
         gate = WebGate(OWN_LISTENER.authentication, Logins(lambda: None, check))

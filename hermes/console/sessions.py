@@ -106,11 +106,11 @@ class Password:
 class UserStore(Protocol):
     """Checks users' passwords. Methods may block, and may be called in any thread."""
 
-    def log_in(self, address: str, user: str, password: str) -> object | None:
-        """Proof that the password is right, or None. Slow for guessers."""
+    def log_in(self, address: str, user: str, password: str) -> tuple[str, object] | None:
+        """The user's own name, and proof that the password is right; or None. Slow for guessers."""
 
     def proof_of(self, user: str) -> object | None:
-        """What `log_in` would return now for the right password; None for an unknown user."""
+        """What `log_in` would prove now by the right password; None for an unknown user."""
 
 
 class _Session(NamedTuple):
@@ -244,25 +244,25 @@ class Access:
             return None
         if request.principal is None:
             user = request.form.get("user", "")
-            proof = self._proved(request.client, user, given) if user else None
-            return None if proof is None else _Session(user, proof, self._clock())
+            found = self._logged_in(request.client, user, given) if user else None
+            return None if found is None else _Session(*found, self._clock())
         if password is None:
             return None
         is_right = self._limit.check(request.client, lambda: password.is_right(given))
         return _Session(None, None, self._clock()) if is_right else None
 
-    def _proved(self, client: str, user: str, password: str) -> object | None:
-        users, proof = self._users, None
+    def _logged_in(self, client: str, user: str, password: str) -> tuple[str, object] | None:
+        users, found = self._users, None
         if users is None:
             return None
 
         def is_right() -> bool:
-            nonlocal proof
-            proof = users.log_in(client, user, password)
-            return proof is not None
+            nonlocal found
+            found = users.log_in(client, user, password)
+            return found is not None
 
         self._logins.check(client, is_right)
-        return proof
+        return found
 
     def _known_as(self, session: str, request: PageRequest) -> _Session | None:
         now = self._clock()

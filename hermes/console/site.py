@@ -71,12 +71,12 @@ class _Users:
         self._reactor = reactor
         self._guard = guard
 
-    def log_in(self, address: str, user: str, password: str) -> object | None:
+    def log_in(self, address: str, user: str, password: str) -> tuple[str, object] | None:
         check = self._guard.check
         if check is None:
             return None
         found: Any = blockingCallFromThread(self._reactor, check, address, user, password)
-        return None if found is None else found.verifiers
+        return None if found is None else (found.name, found.verifiers)
 
     def proof_of(self, user: str) -> object | None:
         found = self._guard.find(user)

@@ -135,9 +135,7 @@ class WebGate:
             return _not_authenticated(str(error))
         except TooBusyError:
             return _BUSY
-        return checked.addCallbacks(
-            lambda is_right: given.user if is_right else _WRONG, _could_not_tell
-        )
+        return checked.addCallbacks(lambda name: _WRONG if name is None else name, _could_not_tell)
 
     def _page(self, refusal: _Refusal, request: Any, resource: Any, log: LimitedLog) -> Any:
         self._refused(refusal.reason)

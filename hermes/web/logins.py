@@ -70,8 +70,8 @@ class Logins:
 
     Args:
         revision: equal as long as no user and no password has changed; cheap.
-        check: called with an address, a user and a password; fires with None if the password is
-            wrong, and slows down guessing.
+        check: called with an address, a user and a password; fires with the user, or None if the
+            password is wrong, and slows down guessing.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Logins:
         self._seconds = seconds
         self._key = secrets.token_bytes(32)
         self._revision: object = None
-        self._right: OrderedDict[bytes, float] = OrderedDict()  # until when
-        self._under_way: dict[bytes, Announcement[bool]] = {}
+        self._right: OrderedDict[bytes, tuple[str, float]] = OrderedDict()  # whose, until when
+        self._under_way: dict[bytes, Announcement[str | None]] = {}
 
-    def check(self, address: str, given: PasswordCredentials) -> "Deferred[bool]":
-        """Whether a password is right.
+    def check(self, address: str, given: PasswordCredentials) -> "Deferred[str | None]":
+        """Whose password it is, by the user's own name; None: it is wrong.
 
         Args:
             address: the client's IP address; empty where there is none.
@@ -103,8 +103,9 @@ class Logins:
             self._right.clear()
             self._revision = revision
         key = self._mac(given)
-        if self._seconds() < self._right.get(key, 0.0):
-            return succeed(True)
+        whose, until = self._right.get(key, (None, 0.0))
+        if self._seconds() < until:
+            return succeed(whose)
         # Whose failure it would be depends on the address.
         place = key + address.encode(errors="replace")
         others = self._under_way.get(place)
@@ -115,11 +116,13 @@ class Logins:
         known = self._under_way[place] = Announcement()
         waiting = known.wait()
 
-        def judge(found: Any) -> bool:
-            is_right = found is not None
-            if is_right and revision == self._read_revision():
-                self._remember(key)
-            return is_right
+        def judge(found: Any) -> str | None:
+            if found is None:
+                return None
+            name: str = found.name
+            if revision == self._read_revision():
+                self._remember(key, name)
+            return name
 
         def tell(result: Any) -> None:
             del self._under_way[place]
@@ -128,8 +131,8 @@ class Logins:
         self._check(address, *given).addCallback(judge).addBoth(tell)
         return waiting
 
-    def _remember(self, key: bytes) -> None:
-        self._right[key] = self._seconds() + REMEMBERED_SECONDS
+    def _remember(self, key: bytes, name: str) -> None:
+        self._right[key] = name, self._seconds() + REMEMBERED_SECONDS
         self._right.move_to_end(key)
         if len(self._right) > _MOST_REMEMBERED:
             self._right.popitem(last=False)

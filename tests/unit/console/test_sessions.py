@@ -241,7 +241,8 @@ class FakeUsers:
 
     def log_in(self, address, user, password):
         self.tries.append((address, user))
-        return self.proof_of(user) if self.passwords.get(user) == password else None
+        name = user.lower()
+        return (name, self.proof_of(name)) if self.passwords.get(name) == password else None
 
     def proof_of(self, user):
         return self.passwords.get(user)
@@ -292,6 +293,12 @@ def test_wrong_ones_are_answered_alike(user, password):
     assert answer.status == 403
     assert b"There is no such user with this password." in answer.body
     assert answer.cookies[SESSION_COOKIE] == SESSION
+
+
+def test_a_session_is_of_whom_the_users_name_not_of_what_was_typed():
+    made = UserConsole()
+    session = made.log_in("ALICE").cookies[SESSION_COOKIE]
+    assert b">alice</p>" in made.ask("GET", ("nothing",), session).body
 
 
 def test_logins_leave_threads_for_pages():

@@ -9,6 +9,7 @@ from twisted.internet.testing import StringTransport
 from twisted.web.resource import Resource
 
 from hermes.errors import HermesError
+from hermes.interfaces import User
 from hermes.web import AcceptedHosts, Logins, Root, Rule, Site, WebGate
 
 USERS = {"alice": "wonder", "bob": "build"}
@@ -36,7 +37,7 @@ def root():
 
 
 def check(address, user, password):
-    return succeed(user if USERS.get(user) == password else None)
+    return succeed(User(user) if USERS.get(user) == password else None)
 
 
 def scram(refused=lambda reason: None, check=check):
@@ -71,6 +72,17 @@ def as_user(user, password):
 
 
 ALICE, BOB = as_user("alice", "wonder"), as_user("bob", "build")
+
+
+def test_a_request_is_from_whom_the_users_name_not_from_what_was_typed():
+    """A directory may find names in any case; access rules go by one."""
+
+    def check(address, user, password):
+        return succeed(User(user.lower()) if USERS.get(user.lower()) == password else None)
+
+    gate = scram(check=check)
+    for _ in range(2):  # the second one is remembered
+        assert ask(gate, "/plain", as_user("ALICE", "wonder"))[2] == b"for alice"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +147,7 @@ def test_who_leaves_while_the_password_is_checked_gets_nothing():
     channel.dataReceived(request("/plain", ALICE))
     assert not transport.value()
     channel.connectionLost()
-    checked.callback("alice")
+    checked.callback(User("alice"))
     assert not transport.value()
 
 
@@ -143,7 +155,7 @@ def test_an_answer_waits_for_the_check():
     checked = Deferred()
     channel, transport = connect(scram(check=lambda *given: checked))
     channel.dataReceived(request("/plain", ALICE))
-    checked.callback("alice")
+    checked.callback(User("alice"))
     assert response(transport)[0] == 200
 
 

@@ -5,6 +5,7 @@ import base64
 import pytest
 from twisted.internet.defer import Deferred
 
+from hermes.interfaces import User
 from hermes.web.logins import (
     REMEMBERED_SECONDS,
     BadCredentialsError,
@@ -77,11 +78,11 @@ def test_a_right_password_is_checked_once_a_minute():
     checks = Checks()
     first = checks.logins.check("192.0.2.1", ALICE)
     assert outcome(first) is None
-    checks.answer(object())
-    assert outcome(first) is True
-    assert outcome(checks.logins.check("192.0.2.9", ALICE)) is True
+    checks.answer(User("alice"))
+    assert outcome(first) == "alice"
+    assert outcome(checks.logins.check("192.0.2.9", ALICE)) == "alice"
     checks.now += REMEMBERED_SECONDS - 1
-    assert outcome(checks.logins.check("192.0.2.1", ALICE)) is True
+    assert outcome(checks.logins.check("192.0.2.1", ALICE)) == "alice"
     assert len(checks.asked) == 1
     checks.now += 1
     checks.logins.check("192.0.2.1", ALICE)
@@ -93,14 +94,15 @@ def test_a_wrong_one_is_checked_each_time():
     for _ in range(3):
         found = checks.logins.check("192.0.2.1", ALICE)
         checks.answer(None)
-        assert outcome(found) is False
+        assert found.called
+        assert outcome(found) is None
     assert len(checks.asked) == 3
 
 
 def test_another_password_of_the_same_user_is_checked():
     checks = Checks()
     checks.logins.check("192.0.2.1", ALICE)
-    checks.answer(object())
+    checks.answer(User("alice"))
     checks.logins.check("192.0.2.1", PasswordCredentials("alice", "guess"))
     assert len(checks.asked) == 2
 
@@ -108,12 +110,12 @@ def test_another_password_of_the_same_user_is_checked():
 def test_what_changes_a_user_ends_what_was_remembered():
     checks = Checks()
     checks.logins.check("192.0.2.1", ALICE)
-    checks.answer(object())
+    checks.answer(User("alice"))
     checks.revision = 2
     checks.logins.check("192.0.2.1", ALICE)
     assert len(checks.asked) == 2
     checks.revision = 3  # while that is being checked
-    checks.answer(object())
+    checks.answer(User("alice"))
     checks.logins.check("192.0.2.1", ALICE)
     assert len(checks.asked) == 3
 
@@ -122,8 +124,8 @@ def test_the_same_one_is_checked_once_however_many_bring_it():
     checks = Checks()
     waiting = [checks.logins.check("192.0.2.1", ALICE) for _ in range(5)]
     assert len(checks.asked) == 1
-    checks.answer(object())
-    assert [outcome(each) for each in waiting] == [True] * 5
+    checks.answer(User("alice"))
+    assert [outcome(each) for each in waiting] == ["alice"] * 5
 
 
 def test_a_failure_to_check_reaches_all_who_wait():
@@ -149,6 +151,6 @@ def test_only_so_many_wait(monkeypatch):
 def test_nothing_that_is_kept_or_shown_has_the_password():
     checks = Checks()
     checks.logins.check("192.0.2.1", ALICE)
-    checks.answer(object())
+    checks.answer(User("alice"))
     assert "wörd" not in repr(ALICE)
     assert not any(b"alice" in key or "wörd".encode() in key for key in checks.logins._right)
