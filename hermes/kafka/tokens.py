@@ -82,8 +82,10 @@ class TokenSession:
         self.attempt: TokenConversation | None = None
 
     def hold(self, holder: TokenHolder) -> None:
-        """Let it last as long as a token."""
+        """Let it last as long as a token, unless the client has left while that was checked."""
         self.close()
+        if self._client.has_left:
+            return
         clock = self._authentication.clock
         self._timer = clock.callLater(holder.life_seconds, self._expired)
 

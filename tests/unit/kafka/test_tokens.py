@@ -8,6 +8,7 @@ import pytest
 from broker_bench import answers, log_lines
 from kafka_bench import KafkaBench, decode_answer, encode_request
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from hermes.errors import NotAuthenticatedError
@@ -221,3 +222,15 @@ def test_nothing_is_left_of_who_leaves(bench: KafkaBench) -> None:
     before = len(bench.clock.getDelayedCalls())
     guest.connection.connectionLost()
     assert len(bench.clock.getDelayedCalls()) < before
+
+
+def test_nothing_holds_who_leaves_while_another_token_is_checked(bench: KafkaBench) -> None:
+    guest, checked = admitted(bench), Deferred[Any]()
+    guest.shake()
+    bench.authentication.in_thread = lambda function, *args: checked
+    message = encode_request("SaslAuthenticate", 2, auth_bytes=b"n,,\1auth=Bearer alice~9\1\1")
+    guest.connection.dataReceived(message)
+    guest.connection.connectionLost()
+    waiting = len(bench.clock.getDelayedCalls())
+    checked.callback(TokenHolder("alice", frozenset(), 9.0))
+    assert len(bench.clock.getDelayedCalls()) == waiting
