@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet
 from zope.interface import implementer
 
 from hermes.errors import ConfigError, NotAuthenticatedError
@@ -131,9 +131,22 @@ class OidcVerifier:
             if about.get("issuer") != self._issuer:
                 raise ValueError("the provider there calls itself otherwise")
             self._keys_url = _url(about, "jwks_uri")
-        found = _read_json(self._keys_url)
-        usable = [each for each in found["keys"] if each.get("kty") in ("RSA", "EC")]
-        return KeySet.import_key_set({"keys": usable})
+        found = _read_json(self._keys_url).get("keys")
+        if not isinstance(found, list):
+            raise ValueError(f"{self._keys_url} has no keys")
+        return KeySet([key for each in found for key in _usable(each)])
+
+
+def _usable(published: Any) -> list[Key]:
+    """A published key; none of another kind, of an unknown curve, or with parts missing."""
+    try:
+        return KeySet.import_key_set({"keys": [published]}).keys if _is_pair(published) else []
+    except (JoseError, ValueError, TypeError, LookupError):
+        return []
+
+
+def _is_pair(published: Any) -> bool:
+    return isinstance(published, dict) and published.get("kty") in ("RSA", "EC")
 
 
 def _read_json(url: str) -> dict[str, Any]:

@@ -122,6 +122,38 @@ def test_keys_may_change(issuer: Issuer, clock: Clock) -> None:
     assert issuer.asked == 2
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kty": "EC", "crv": "brainpoolP256r1", "x": "AA", "y": "AA", "kid": "other"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "other"},
+        {"kty": "RSA", "kid": "other"},
+        {"kty": "OKP", "kid": "other"},
+        {"kty": ["RSA"]},
+        "a key",
+    ],
+)
+def test_keys_that_are_of_no_use_leave_the_others_in_use(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, other: Any
+) -> None:
+    """As RFC 7517 has it, section 5: a provider may have keys for whatever it likes."""
+    own = issuer.page("/keys")
+    assert own is not None
+    keys = {"keys": [other, *own["keys"]]}
+    page = issuer.page
+    monkeypatch.setattr(issuer, "page", lambda path: keys if path == "/keys" else page(path))
+    assert made(issuer).verify(issuer.token("alice")).name == "alice"
+
+
+def test_a_provider_without_keys_is_one_that_can_not_be_asked(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = issuer.page
+    monkeypatch.setattr(issuer, "page", lambda path: {} if path == "/keys" else page(path))
+    with pytest.raises(OSError, match="can't be read"):
+        made(issuer).verify(issuer.token("alice"))
+
+
 def test_strangers_can_not_have_the_keys_read_all_the_time(issuer: Issuer, clock: Clock) -> None:
     verifier = made(issuer)
     verifier.verify(issuer.token("alice"))
