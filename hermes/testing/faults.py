@@ -27,7 +27,7 @@ class _Fault:
     request: str | None  # None: any
     left: int | None  # None: until it is cleared
     code: Any = None
-    seconds: float = 0.0
+    seconds: float | None = None  # of a delay
     cuts_before: bool = False
     cuts_after: bool = False
 
@@ -72,12 +72,14 @@ class Faults:
 
         Args:
             request: for instance `Fetch`; None for any.
-            seconds: how long; other clients don't notice.
+            seconds: how long, 0 or more; other clients don't notice.
             times: how many requests; None: all, until `clear`.
 
         Raises:
-            ConfigError: there is no such request.
+            ConfigError: there is no such request, or no such time.
         """
+        if seconds < 0:
+            raise ConfigError("seconds", f"{seconds} is less than 0")
         self._add(_Fault(_named(request), times, seconds=seconds))
 
     def cut(self, request: str | None, *, after: bool = False, times: int | None = 1) -> None:
@@ -125,7 +127,7 @@ class Faults:
         for each in due:
             if each.seconds:
                 await deferLater(call.server.shared.clock, each.seconds)
-        fault = next((each for each in due if not each.seconds), None)
+        fault = next((each for each in due if each.seconds is None), None)
         if fault is None:
             return await _awaited(carry_out())
         if fault.cuts_before:
@@ -154,7 +156,8 @@ class Faults:
             for each in self._faults:
                 if each.request not in (None, name):
                     continue
-                if each.seconds or all(other.seconds for other in due):
+                is_delay = each.seconds is not None
+                if is_delay or all(other.seconds is not None for other in due):
                     due.append(each)
                     if each.left is not None:
                         each.left -= 1

@@ -98,6 +98,19 @@ def test_delays_add_up_to_what_else_happens(requests: Requests) -> None:
     assert requests.ask() == DONE
 
 
+def test_a_delay_of_nothing_changes_nothing(requests: Requests) -> None:
+    requests.faults.delay("Heartbeat", seconds=0)
+    assert requests.ask() == DONE
+    requests.faults.fail("Heartbeat", "UNKNOWN_MEMBER_ID")
+    assert requests.ask() == "unknown_member_id"
+
+
+def test_no_delay_goes_back_in_time(requests: Requests) -> None:
+    with pytest.raises(ConfigError, match="seconds: -1 is less than 0"):
+        requests.faults.delay("Heartbeat", seconds=-1)
+    assert requests.ask() == DONE
+
+
 @pytest.mark.parametrize(
     ("name", "error", "times", "words"),
     [
