@@ -225,7 +225,7 @@ class OutgoingSet:
         if holds_records and known is False and self.has_key:
             return False  # its keys were not kept
         try:
-            (again,) = self.encode(codec, rules)
+            (again,) = self.encode(codec, rules, holds_records=holds_records)
         except HermesError as error:
             self.outcome = error
             return False
@@ -233,12 +233,12 @@ class OutgoingSet:
             return False  # in parts now, of which nobody knows
         return again is self
 
-    def encode(self, codec: Codec, rules: SetRules) -> "Sequence[OutgoingSet]":
+    def encode(
+        self, codec: Codec, rules: SetRules, *, holds_records: bool
+    ) -> "Sequence[OutgoingSet]":
         """Encode the set; what is to be sent in its place, in order: itself, or its parts."""
-        self.is_records = rules.formats.holds_records(self.topic) or bool(
-            self.records and rules.formats.holds_records(self.topic) is None
-        )
-        if self.is_records:
+        self.is_records = holds_records
+        if holds_records:
             self._starts = encode_records(
                 self.payloads,
                 self.keys,
@@ -437,8 +437,12 @@ class Delivery(Sequence[Outcome]):
             else:
                 current.payloads += messages
             current.size_bytes += size
+        holds_records = self._rules.formats.holds_records(topic)
+        if holds_records is None:
+            # All alike, since sets of either format are sent apart, and none may overtake another.
+            holds_records = any(each.records for each in sets)
         for each in sets:
-            self.sets += self._encoded(each)
+            self.sets += self._encoded(each, holds_records)
         return places
 
     def _check_fits(self, key: Any, records: Sequence[RecordData | None]) -> None:
@@ -450,9 +454,9 @@ class Delivery(Sequence[Outcome]):
         elif holds_records is False and any(records):
             raise _keeps_payloads_only(self._batch.topic)
 
-    def _encoded(self, made: OutgoingSet) -> Sequence[OutgoingSet]:
+    def _encoded(self, made: OutgoingSet, holds_records: bool) -> Sequence[OutgoingSet]:
         try:
-            return made.encode(self._codec, self._rules)
+            return made.encode(self._codec, self._rules, holds_records=holds_records)
         except HermesError as error:
             made.outcome = error
             return ()

@@ -141,6 +141,31 @@ def test_headers_for_a_topic_that_keeps_none_cost_no_other_message(memory_broker
     assert broker.payloads("clicks") == [b"0", b"1", b"2", b"3"]
 
 
+def test_what_has_headers_overtakes_nothing_in_a_topic_whose_format_is_not_known(
+    memory_broker,
+) -> None:
+    broker = start(memory_broker, "orders", "warm")
+    with producer_of(broker, producer_type="async", compression="gzip") as producer:
+        producer.send("warm", b"0").result(10)
+        broker.paused.clear()
+        producer.send("warm", b"1")  # on its way, so that what follows leaves at once
+        large = [b"%d" % number * 600_000 for number in range(3)]  # more than a set holds
+        for each in large:
+            producer.send("orders", each, key=b"k")
+        producer.send("orders", RecordData(None), key=b"k")
+        broker.paused.set()
+    assert [payload for _, payload, _ in stored(broker)] == [*large, None]
+
+
+def test_a_producer_of_very_many_topics_sends_records_to_all(memory_broker, monkeypatch) -> None:
+    monkeypatch.setattr("hermes.client.grouping._MOST_TOPICS", 1)
+    broker = start(memory_broker, "one", "two")
+    with producer_of(broker, producer_type="sync") as producer:
+        for topic in ("one", "two", "two"):
+            producer.send(topic, b"x", key=b"k")
+    assert stored(broker, "two") == [(b"k", b"x", ())] * 2
+
+
 def test_batches_are_cut_to_what_a_broker_takes() -> None:
     payloads = [b"%05d" % number * 100 for number in range(100)]
     encoded = encode_records(payloads, (), (), Codec.NONE, max_batch_bytes=5_000)
