@@ -263,9 +263,13 @@ class BrokerFetcher(FetchThread):
         # commits, and a group starts in one place only.
         policy = self._config.auto_offset_reset
         why = "no offset is stored" if out_of_range is None else f"{out_of_range} is out of range"
-        if policy == "fail":
-            claim.fail(OffsetResetError(f"{claim}: {why}, and auto_offset_reset is 'fail'"))
-            return
+        with claim.lock:
+            if claim.fetch_offset != out_of_range:
+                return  # there was a seek meanwhile
+            epoch = claim.epoch
+            if policy == "fail":
+                claim.fail(OffsetResetError(f"{claim}: {why}, and auto_offset_reset is 'fail'"))
+                return
         try:
             start = self._find_offset(claim, EARLIEST if policy == "smallest" else LATEST)
             if not claim.is_held():
@@ -278,7 +282,10 @@ class BrokerFetcher(FetchThread):
             else:
                 self._set_back(claim, error)
             return
-        claim.start_at(start)
+        with claim.lock:
+            if claim.epoch != epoch:
+                return
+            claim.start_at(start)
         if out_of_range is None:
             _log.info("%s: %s; going on from the %s offset, %d", claim, why, policy, start)
         elif claim not in self._setbacks:

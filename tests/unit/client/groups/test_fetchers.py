@@ -39,6 +39,7 @@ class Broker:
         self.commits: list[int] = []
         self.claims: list[Claim] = []
         self.refusal: HermesError | None = None
+        self.meanwhile: Callable[[Claim], None] = lambda claim: None
         self._answer = answer
 
     def fetch(self, requests: Sequence[FetchRequest]) -> list[FetchResult]:
@@ -88,7 +89,8 @@ class Watched(BrokerFetcher):
     def _fetch(self, requests: Sequence[FetchRequest], _wait_ms: int) -> list[FetchResult]:
         return self.broker.fetch(requests)
 
-    def _find_offset(self, _claim: Claim, _time_ms: int) -> int:
+    def _find_offset(self, claim: Claim, _time_ms: int) -> int:
+        self.broker.meanwhile(claim)
         return 0
 
     def _rest(self, seconds: float) -> None:
@@ -111,10 +113,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         answer: Callable[[FetchRequest], BrokerError | bytes],
         partitions: int = 1,
         refusal: HermesError | None = None,
+        meanwhile: Callable[[Claim], None] = lambda claim: None,
     ) -> tuple[Broker, float]:
         CLOCK.now = 0.0
         broker = Broker(answer)
-        broker.refusal = refusal
+        broker.refusal, broker.meanwhile = refusal, meanwhile
         lock = threading.Condition()
         lease = Lease(1, lambda: 0.0)
         lease.until = 1.0
@@ -161,6 +164,14 @@ def test_a_partition_out_of_range_for_good_is_asked_ever_rarer(
     assert len(broker.asked) < 600 / 5 + 10
     assert len(caplog.records) <= 3
     assert broker.commits == [0]
+
+
+def test_a_seek_counts_though_the_search_for_another_start_ends_later(run: Run) -> None:
+    def answer(request: FetchRequest) -> BrokerError | bytes:
+        return OffsetOutOfRangeBrokerError("no") if request.offset == 7 else b""
+
+    broker, _ = run(answer, meanwhile=lambda claim: claim.start_at(500))
+    assert {each.offset for asked in broker.asked[1:] for each in asked} == {500}
 
 
 def test_one_bad_partition_does_not_slow_the_others(run: Run) -> None:
