@@ -187,7 +187,8 @@ def running_kafka(
     Args:
         topics: the topics to create at the start, with how many partitions they have; a list is of
             topics with one. Others are created when a client asks for them.
-        settings: see `running_broker`, and so for `log_dir`, `tls` and `certificates`.
+        settings: see `running_broker`, and so for `log_dir`, `tls` and `certificates`. What they
+            say of one of the topics is added to these, and wins.
         log_dir: its data directory, which is kept; None for a temporary one.
         tls: whether its ports take TLS only.
         users: passwords by name; clients use SASL with SCRAM-SHA-256.
@@ -211,9 +212,10 @@ def running_kafka(
         "group_initial_rebalance_delay": "0s",  # a test's members come when they come
         **(settings or {}),
     }
-    values["topics"] = {
-        **{name: {"partitions": count, "format": "kafka"} for name, count in counts.items()},
-        **values.get("topics", {}),
+    created = {name: {"partitions": count, "format": "kafka"} for name, count in counts.items()}
+    values["topics"] = created | {
+        name: {**created.get(name, {}), **own} if isinstance(own, Mapping) else own
+        for name, own in values.get("topics", {}).items()
     }
     faults = Faults()
     with _running(

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_clients import Confluent, Sent
 
+from hermes.client import SimpleConsumer
 from hermes.errors import ArgumentError
 from hermes.testing import RunningKafka, running_broker, running_kafka
 
@@ -39,6 +40,17 @@ def test_its_topics_are_there(kafka: RunningKafka) -> None:
 def test_a_list_is_of_topics_with_one_partition() -> None:
     with running_kafka(["a", "b"], {"num_partitions": 5}) as kafka:
         assert topics(admin(kafka)) == {"a": 1, "b": 1}
+
+
+def test_a_topic_may_have_settings_of_its_own_besides() -> None:
+    own = {"clicks": {"retention_time": "1d"}, "others": {"partitions": 2, "format": "kafka"}}
+    with (
+        running_kafka({"clicks": 3}, {"topics": own}) as kafka,
+        SimpleConsumer(kafka.address) as consumer,
+    ):
+        assert topics(admin(kafka)) == {"clicks": 3, "others": 2}
+        found = {each.name: each.value for each in consumer.describe_settings("clicks")}
+        assert (found["format"], found["retention_time"]) == ("kafka", "1d")
 
 
 def test_one_text_is_no_list_of_topics() -> None:
