@@ -276,17 +276,31 @@ class ReplicatedCluster:
             return asker.ask("Metadata", 8, topics=topics)
 
     def leader(self, topic: str, number: int = 0, but: int = -1) -> int:
-        """Who leads a partition; waits until somebody does, and somebody else than `but`."""
+        """Who leads a partition; waits until somebody does, and somebody else than `but`.
+
+        Whoever has just woken from a pause knows of an earlier epoch than others.
+        """
         found = -1
 
         def is_led() -> bool:
             nonlocal found
-            known = self.copies(topic).get(number)
-            found = -1 if known is None else known.leader
+            said = [-1, -1]
+            for each in self._ports.keys() - self._away:
+                with suppress(ClientError):
+                    said = max(said, self._said_to_lead(each, topic, number))
+            found = said[1]
             return found not in (-1, but)
 
         self.wait_until(is_led, f"nobody leads {topic}-{number}")
         return found
+
+    def _said_to_lead(self, broker_id: int, topic: str, number: int) -> list[int]:
+        """In which epoch who leads a partition, as a broker says; nobody where it doesn't know."""
+        (found,) = self._metadata_of(broker_id, [{"name": topic}]).topics
+        for each in found.partitions:
+            if each.partition_index == number:
+                return [each.leader_epoch, each.leader_id]
+        return [-1, -1]
 
     def wait_until_in_sync(self, topic: str, partitions: int = 1, copies: int = 3) -> None:
         """Wait until so many copies of each partition are in sync, and it is led."""
