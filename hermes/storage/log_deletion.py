@@ -50,7 +50,7 @@ class LogDeletion:
                 mark = view.high_watermark
                 stable_end = state.stable_end(mark, offset)
                 state.view = LogView.of(view.segments, view.flushed_end, mark, stable_end, offset)
-            self._sidecar.cut(offset, state.tail.end)
+                self._sidecar.cut(offset, state.tail.end)
             self._remove_from_view(view.position_of(offset), None)
         if not keeps_files:
             self.delete_removed()

@@ -232,6 +232,30 @@ def test_what_a_cut_has_taken_is_not_missed_after_a_loss_of_power(tmp_path: Path
     assert appended(again) == expected
 
 
+def test_an_epoch_that_begins_while_records_are_deleted_begins_where_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = follower(tmp_path / "k-0")
+    log.commit(10)
+    sidecar, cut = log.sidecar, log.sidecar.cut
+
+    def append() -> None:
+        place(log, batch(10), 10)
+        log.replica.begin_epoch(7)
+        place(log, batch(11), 11, 7)
+
+    def cut_late(earliest: int, end: int) -> None:
+        if not log.state.lock.locked():  # so the reactor's thread comes in between
+            append()
+        cut(earliest, end)
+
+    monkeypatch.setattr(sidecar, "cut", cut_late)
+    log.delete_records(4)
+    if log.end_offset == 10:
+        append()
+    assert (log.replica.epoch_before(11), log.replica.epoch_before(12)) == (0, 7)
+
+
 # -- appends in place -----------------------------------------------------------------------------
 
 
