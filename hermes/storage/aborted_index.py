@@ -157,6 +157,7 @@ class AbortedIndex:
         finally:
             self._files.close(descriptor)
         self._note(base, entries, known)
+        self.newest = max(self.newest, entries[-1].last_offset)
         self._dirty |= {base}
         self.is_dirty = True
 
@@ -180,7 +181,6 @@ class AbortedIndex:
             insort(self._bases, base)
         last, before = entries[-1].last_offset, 0 if known is None else known.entries
         self._known[base] = _File(before + len(entries), first, last)
-        self.newest = max(self.newest, last)
 
     def sync(self) -> None:
         """Put on disk what was written so far."""
@@ -234,6 +234,7 @@ class AbortedIndex:
             self._torn |= {base}
         if entries:
             self._note(base, entries, None)
+            self.newest = max(self.newest, last)
 
     def settle(self, bases: Sequence[int], since: int, found: Iterable[AbortedTransaction]) -> None:
         """Let the files say of a log's part from an offset on what its batches do.
