@@ -10,9 +10,9 @@ A message without a value is a tombstone: it stays for a while after it was firs
 its batch's header says from then on (the delete horizon), and then goes, too. A message without a
 key is replaced by none. Batches whose CRC is wrong or whose messages can't be read stay as they
 are, and so does damage between batches: what readers and `hermes check-log` would have reported
-must not look whole. The last batch of each producer stays, if need be without messages, and so do
-those before it that it may repeat yet: what is known of its sequence numbers after a restart comes
-from them. Batches that lose no message are not touched.
+must not look whole. Of each producer that the log knows the last batch stays, if need be without
+messages, and so do those before it that it may repeat yet: what is known of its sequence numbers
+after a restart comes from them. Batches that lose no message are not touched.
 
 Nothing is compacted from the first transaction on that is open. What was aborted goes, and replaces
 nothing. A marker goes as a tombstone does, once nothing is left of its transaction.
@@ -201,7 +201,7 @@ class _Compaction:
             for record in (records or ()) if is_committed else ():
                 if record.key is not None and record.offset >= compacted_to:
                     self._latest[_short(record.key)] = record.offset
-            if header.has_producer and not header.is_control:
+            if self._is_known(header) and not header.is_control:
                 last = self._last_of_producer.setdefault(
                     header.producer_id, deque(maxlen=REMEMBERED_BATCHES)
                 )
@@ -298,11 +298,17 @@ class _Compaction:
         latest = self._latest.get(_short(record.key), -1)
         return latest <= record.offset and not (is_over and record.value is None)
 
+    def _is_known(self, header: BatchHeader) -> bool:
+        producers = self._log.producers
+        return producers is not None and header.producer_id in producers.states
+
     def _tells_of_producer(self, header: BatchHeader) -> bool:
         """Whether it is the last one of its producer, or may be repeated yet."""
+        if not self._is_known(header):
+            return False
         last = self._last_of_producer.get(header.producer_id)
-        if last is None or not header.has_producer:
-            return header.has_producer
+        if last is None:
+            return True
         is_recent = self._now_ms - header.base_timestamp_ms < RECENT_MS
         return header.last_offset >= last[0 if is_recent else -1]
 

@@ -130,6 +130,29 @@ def test_tombstones_stay_for_their_time(tmp_path: Path) -> None:
     log.close()
 
 
+def test_of_producers_that_are_forgotten_nothing_is_kept(tmp_path: Path) -> None:
+    """Of short-lived ones there may be as many as messages."""
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=50)
+    assert log.producers is not None
+    for number in range(12):
+        batch = encode_batch(
+            [keyed(b"k", b"%d" % number)], producer_id=number, producer_epoch=0, base_sequence=0
+        )
+        append_batch(log, batch)
+        log.producers.note([decode_header(batch)], number)
+    append_batch(log, sent([keyed(b"x", b"active")]))
+    log.flush()
+
+    def places() -> list[tuple[int, int]]:
+        return [(each.base_offset, each.record_count) for each, _ in read_batches(log)]
+
+    compact(log)
+    assert places() == [*((offset, 0) for offset in range(11)), (11, 1), (12, 1)]
+    log.producers.expire(NOW_MS + 2 * DAY_MS)
+    compact(log)
+    assert places() == [(11, 1), (12, 1)]
+
+
 def test_batches_that_a_producer_may_repeat_keep_their_places(tmp_path: Path) -> None:
     log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=50)
 
