@@ -50,17 +50,20 @@ def offset_at_time(view: LogView, time_ms: int, open_at: OpenAt) -> TimestampedO
 def latest_timestamp(view: LogView, open_at: OpenAt) -> TimestampedOffset | None:
     """Find the first of the visible messages with the largest timestamp, as `offset_at_time`."""
     newest_ms = NO_TIME_MS
-    for position in range(len(view.bases)):
+    for position, base in enumerate(view.bases):
         with open_at(view, position) as opened:
-            index = opened.segment.index
+            segment, index = opened.segment, opened.segment.index
             assert isinstance(index, KafkaIndex)
-            if position < len(view.bases) - 1:
+            if position < len(view.bases) - 1 and base == segment.base_offset:
                 newest_ms = max(newest_ms, index.newest[0])
                 continue
-            # Of the active segment more may be in the index than is visible.
-            end = view.visible_end_of(position)
-            for place in _batches(opened, index, view.bases[position], end):
-                newest_ms = max(newest_ms, place.header.max_timestamp_ms)
+            # More may be in the index than is visible: what isn't committed, or was deleted.
+            for place in _batches(opened, index, base, view.visible_end_of(position)):
+                times = [place.header.max_timestamp_ms]
+                if place.header.base_offset < base:
+                    found = _messages(opened, place)
+                    times = [each.timestamp_ms for each in found if each.offset >= base]
+                newest_ms = max((newest_ms, *times))
     return None if newest_ms < 0 else offset_at_time(view, newest_ms, open_at)
 
 

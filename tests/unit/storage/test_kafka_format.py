@@ -326,6 +326,23 @@ def test_records_are_deleted_inside_a_segment(tmp_path: Path) -> None:
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\nother 3 7\n"
 
 
+@pytest.mark.parametrize("has_more", [False, True], ids=["active", "complete"])
+@pytest.mark.parametrize("is_one", [False, True], ids=["batches", "one batch"])
+def test_the_latest_timestamp_is_one_of_what_is_left(
+    tmp_path: Path, is_one: bool, has_more: bool
+) -> None:
+    log, _ = open_kafka_log(tmp_path / "k-0", segment_bytes=300)
+    some = [record(b"x" * 100, timestamp_ms=NOW_MS - number) for number in range(4)]
+    for each in [some] if is_one else [[one] for one in some]:
+        append_values(log, *each)
+    if has_more:
+        append_values(log, record(b"x", timestamp_ms=NOW_MS - 10))
+    log.flush()
+    assert log.latest_timestamp() == (0, NOW_MS)
+    log.delete_records(1)
+    assert log.latest_timestamp() == (1, NOW_MS - 1)
+
+
 def test_a_log_that_was_removed_by_hand_leaves_its_start_to_none(tmp_path: Path) -> None:
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n2\nk 0 2\nother 0 9\n")
     for _ in range(2):
