@@ -43,7 +43,7 @@ def can_be_stored(membership: ConsumerMembership) -> bool:
     """Whether it is small enough; else its members have to join again."""
     lists = {id(names): names for e in membership.members for names in (e.topics, e.matched)}
     size = _weight(membership.topics) + _TOPIC_BYTES * len(membership.topics)
-    size += sum(map(_weight, lists.values()))
+    size += sum(map(_weight, set(lists.values())))
     for each in membership.members:
         names = (each.member_id, each.instance_id, each.rack_id, each.client_id, each.client_host)
         size += _MEMBER_BYTES + _weight((*names, each.regex, each.assignor))

@@ -122,8 +122,9 @@ def test_names_of_any_characters_are_bounded_too() -> None:
 def test_what_members_want_alike_is_kept_once() -> None:
     (member,) = membership_of(1, Random(6)).members
     names = tuple(f"a-topic-of-some-team-{number:04}" for number in range(3000))
-    members = tuple(
-        member._replace(member_id=f"member {number}", matched=names) for number in range(100)
+    members = tuple(  # each has said it itself
+        member._replace(member_id=f"member {number}", topics=(*names,), matched=names)
+        for number in range(100)
     )
     membership = ConsumerMembership(1, {}, members)
     assert can_be_stored(membership)
