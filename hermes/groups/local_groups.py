@@ -245,6 +245,7 @@ class LocalGroups:
 
     async def _load(self, name: str, make: bool) -> GroupEntry | None:
         loaded = self._loading[name] = Announcement()
+        failure: Failure | None = None
         try:
             found = await self._loaded(name)
             if found is None and not make:
@@ -272,10 +273,13 @@ class LocalGroups:
         except KafkaError:
             raise
         except HermesError as error:
-            raise self._unavailable(name, error) from error
+            refusal = self._unavailable(name, error)
+            # Else they would all try it, one after the other.
+            failure = Failure(refusal)  # type: ignore[no-untyped-call]
+            raise refusal from error
         finally:
             del self._loading[name]
-            loaded.tell(None)
+            loaded.tell(failure)
 
     async def _loaded(self, name: str) -> StoredGroup | None:
         """Read a group; a request that is cancelled meanwhile claims it no more."""

@@ -169,6 +169,18 @@ def test_a_client_that_leaves_while_its_group_is_read_leaves_nothing_behind(worl
     assert world.store._loaded == {"g"}
 
 
+def test_all_who_wait_for_a_group_that_cannot_be_read_hear_of_it_at_once(world: World) -> None:
+    calls = world.held = []
+    answers: list[Any] = []
+    for _ in range(3):
+        Deferred.fromCoroutine(world.groups.fetch("g", None)).addBoth(answers.append)
+    calls.pop(0).errback(CoordinationError("out of reach"))
+    assert answers == [(Code.COORDINATOR_LOAD_IN_PROGRESS, {})] * 3
+    assert not calls
+    world.held = None
+    assert world.offsets() == {}
+
+
 def test_offsets_of_a_group_without_members_expire(world: World) -> None:
     member_id = world.share()
     world.clock.advance(1)
