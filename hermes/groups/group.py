@@ -16,6 +16,7 @@ what the others do.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from hermes.groups.members import Member, Members, protocols_size
 from hermes.groups.membership import ClassicMembership
@@ -34,6 +35,9 @@ from hermes.groups.values import (
     SyncResponse,
 )
 from hermes.protocol.kafka_errors import Code
+
+#: How often a rebalance is looked at again to which nobody has come, whatever members say.
+_LEAST_PAUSE_SECONDS: Final = 1.0
 
 #: Called once something is on disk, or can't be, with what members are told and the time.
 Stored = Callable[[Code, float], None]
@@ -493,7 +497,7 @@ class Group:
                 self._remove(member.member_id)
         if self.members and not self._elect():
             # Only static members are left, and none is there: their sessions decide.
-            self._join_end = now + self.members.rebalance_seconds()
+            self._join_end = now + max(self.members.rebalance_seconds(), _LEAST_PAUSE_SECONDS)
             return
         self.generation += 1
         self._has_newcomer = self._is_first = False

@@ -285,3 +285,21 @@ def test_what_members_want_is_looked_through_in_no_time(members: int) -> None:
         world.join(a_join(needs_id=False, protocols=(own,)))
     world.pass_time(0)
     assert world.group.topics == (frozenset("a") if members > 1 else None)
+
+
+def test_a_rebalance_without_patience_waits_for_static_members_in_peace() -> None:
+    world = SimulatedGroup(NOW)
+    joined = [world.join(a_join("", each, needs_id=False)) for each in ("one", None)]
+    world.pass_time(0)
+    for (each,), instance_id in zip(joined, ("one", None), strict=True):
+        world.sync(Sync(each.member_id, instance_id, 1, {}))
+    assert world.group.state is State.STABLE
+    world.join(a_join("", "one", rebalance_timeout_ms=0))  # it has started anew
+    world.group.leave([Leaving(joined[1][0].member_id, None)], world.now)
+    for _ in range(3):
+        world.group.advance(world.now)
+    due = world.group.next_deadline()
+    assert due is not None
+    assert due > world.now
+    world.pass_time(SESSION_MS / 1000)
+    assert world.group.state is State.EMPTY
