@@ -145,13 +145,16 @@ class ReplicaTree:
     def read(
         self,
         topics: Sequence[str],
-        on_fault: Callable[[InvalidNodeError], object] = lambda fault: None,
+        on_fault: Callable[[str, InvalidNodeError], object] = lambda topic, fault: None,
     ) -> dict[str, TopicReplicas]:
-        """Read topics' nodes; left out is who has none, or one that can't be understood."""
+        """Read topics' nodes; left out is who has none, or one that can't be understood.
+
+        `on_fault`: called with each of the latter, and what is wrong with it.
+        """
         return dict(self._parsed(topics, on_fault))
 
     def _parsed(
-        self, topics: Sequence[str], on_fault: Callable[[InvalidNodeError], object]
+        self, topics: Sequence[str], on_fault: Callable[[str, InvalidNodeError], object]
     ) -> Iterator[tuple[str, TopicReplicas]]:
         paths = [replicas_path(each) for each in topics]
         for topic, path, found in zip(topics, paths, self._session.get_all(paths), strict=True):
@@ -159,7 +162,7 @@ class ReplicaTree:
                 if found is not None:
                     yield topic, _parsed(path, found)
             except InvalidNodeError as fault:
-                on_fault(fault)
+                on_fault(topic, fault)
 
     def read_certainly(self, topic: str) -> TopicReplicas | None:
         """Read a topic's node as it is after all that this session has asked for."""
@@ -268,7 +271,7 @@ class ReplicaTree:
         self._changes.carry_out(path, decide)
 
 
-def _raised(fault: InvalidNodeError) -> NoReturn:
+def _raised(topic: str, fault: InvalidNodeError) -> NoReturn:
     raise fault
 
 

@@ -57,7 +57,7 @@ class TreeContents(NamedTuple):
     """What is stored at one time; the version counts the changes of topics.
 
     `replicas`: of the topics that have, or had, several copies. `unreadable`: the topics that are
-    there, and of which nothing else is known: their nodes can't be understood.
+    there, and of which nothing else is known: a node of theirs can't be understood.
     """
 
     version: int
@@ -118,7 +118,7 @@ class TopicTree:
         changed = None if known is None else self._changed_since(known.version, last)
         if known is None or changed is None:
             topics, unreadable = self._topics(self._session.children(KAFKA_TOPICS))
-            replicas = self.replicas.read(self.replicas.topics(), self._on_fault)
+            replicas = self._read_replicas(self.replicas.topics(), topics, unreadable)
             return TreeContents(last.version, topics, self._deleted(None), replicas, unreadable)
         topics = {name: node for name, node in known.topics.items() if name not in changed}
         found, unreadable = self._topics(self._there_of(changed))
@@ -128,7 +128,7 @@ class TopicTree:
             for name, node in found.items()
         }
         replicas = {name: node for name, node in known.replicas.items() if name not in changed}
-        replicas |= self.replicas.read(sorted(there), self._on_fault)
+        replicas |= self._read_replicas(sorted(there), there, unreadable)
         unreadable |= known.unreadable - changed
         deleted = self._deleted(changed)
         return TreeContents(last.version, topics | there, deleted, replicas, unreadable)
@@ -173,6 +173,21 @@ class TopicTree:
         found |= dict(kept[each] for each in names if each in kept)
         self._last_deleted = found
         return found
+
+    def _read_replicas(
+        self, names: Sequence[str], topics: dict[str, TopicNode], unreadable: set[str]
+    ) -> dict[str, TopicReplicas]:
+        """Read who has copies of these; without that nobody knows who leads a topic's partitions.
+
+        It is no topic of single copies, so it goes from `topics` to the `unreadable` ones.
+        """
+
+        def on_fault(name: str, fault: InvalidNodeError) -> None:
+            self._on_fault(fault)
+            if topics.pop(name, None) is not None:
+                unreadable.add(name)
+
+        return self.replicas.read(names, on_fault)
 
     def _parsed(
         self,

@@ -18,9 +18,11 @@ from hermes.cluster.topic_cluster import ClusterState
 from hermes.coordination.kafka_topics import DeletedTopic, TopicNode, topic_node_path
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.listeners import BrokerListeners
+from hermes.coordination.replicas import replicas_path
 from hermes.coordination.topic_tree import TopicTree, TreeContents
 from hermes.errors import CoordinationUnavailableError
 from hermes.protocol import encode_message_set
+from hermes.replication.state import TopicReplicas, first_state
 
 ID = UUID(int=1)
 
@@ -139,4 +141,28 @@ def test_a_topic_that_can_not_be_read_is_not_taken_for_deleted(bench: BrokerBenc
     part.on_state(ClusterState(tree.read(), {}))
     assert topics.is_gone("t", ID)
     assert gone == ["t"]
+    part.stop()
+
+
+def test_a_topic_is_not_taken_for_one_of_single_copies_where_its_copies_can_not_be_read(
+    bench: BrokerBench,
+) -> None:
+    """The broker that made a partition may have none of it any more: who leads it isn't known."""
+    session = MemoryCoordination().session()
+    tree, topics = TopicTree(session), topics_of(bench)
+    part = part_of(bench, Reached(), topics=topics)
+    tree.prepare()
+    moved = TopicReplicas(ID, (first_state((1, 2), {1: 10, 2: 20}),))
+    tree.create("t", TopicNode(ID, "kafka", (BrokerPartition(0, 0),)), moved)
+    session.set(replicas_path("t"), b"nonsense")
+    known = tree.read()
+    part.on_state(ClusterState(known, {}))
+    bench.turns()
+    assert topics.get("t") is None
+    assert bench.directory.get("t", 0) is None
+    assert not topics.is_gone("t", ID)
+    tree.change("t", lambda node: node and replace(node, settings={"retention_hours": "1"}))
+    known = tree.read(known)
+    part.on_state(ClusterState(known, {}))
+    assert topics.get("t") is None
     part.stop()

@@ -112,9 +112,10 @@ def test_a_node_that_cannot_be_understood_is_left_out_and_told(
     session: MemorySession, tree: ReplicaTree
 ) -> None:
     session.put(replicas_path("bad"), b"{}")
-    faults: list[InvalidNodeError] = []
-    assert tree.read(["bad", "t"], faults.append) == {"t": NODE}
-    assert replicas_path("bad") in str(faults[0])
+    faults: dict[str, InvalidNodeError] = {}
+    assert tree.read(["bad", "t"], faults.__setitem__) == {"t": NODE}
+    assert faults.keys() == {"bad"}
+    assert replicas_path("bad") in str(faults["bad"])
 
 
 def test_a_brokers_directory_is_kept(session: MemorySession, tree: ReplicaTree) -> None:
