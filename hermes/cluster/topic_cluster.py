@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 1.0
 
+#: How many broken nodes are told.
+_MOST_FAULTS: Final = 1000
+
 #: How often it is looked whether the broker is registered yet.
 _BEGIN_SECONDS: Final = 0.02
 
@@ -77,6 +80,7 @@ class TopicCluster:
         self._on_state = on_state
         self._followed = followed
         self._refused: set[str] = set()
+        self._faults: set[str] = set()
         self._local: Mapping[str, LocalPartitions] = {}
         self._asked = 0
         self._waiting: list[tuple[int, Deferred[None]]] = []
@@ -218,10 +222,17 @@ class TopicCluster:
             session.start()
             self._session = session
         if self._tree is None:
-            tree = TopicTree(self._session, lambda fault: _log.warning("left out: %s", fault))
+            tree = TopicTree(self._session, self._left_out)
             tree.prepare()
             self._tree = tree
         return self._tree
+
+    def _left_out(self, fault: InvalidNodeError) -> None:
+        """Say so once: what is broken is read at each look."""
+        text = str(fault)
+        if text not in self._faults and len(self._faults) < _MOST_FAULTS:
+            self._faults.add(text)
+            _log.warning("left out: %s", text)
 
     def _read_brokers(self) -> tuple[dict[int, BrokerListeners], dict[int, int]]:
         assert self._session is not None

@@ -107,15 +107,18 @@ class TopicTree:
         self.replicas.prepare()
 
     def read(self, known: TreeContents | None = None) -> TreeContents:
-        """Read everything, and watch topics; with `known`, only what has changed is read again."""
+        """Read everything, and watch topics; with `known`, only what has changed is read again.
+
+        Or may have: people who mend a node don't note that.
+        """
         last = self._session.get(KAFKA_CHANGES, watch=True)
         if last is None:
             raise CoordinationUnavailableError(f"{KAFKA_CHANGES} is gone")
-        if known is not None and last.version == known.version:
+        if known is not None and last.version == known.version and not known.unreadable:
             # That a broker has deleted its part is no change of a topic. Who took it to be still to
             # be deleted would delete the next topic with its name.
             return known._replace(deleted=self._deleted(set())) if known.deleted else known
-        changed = None if known is None else self._changed_since(known.version, last)
+        changed = None if known is None else self._changed_since(known, last)
         if known is None or changed is None:
             topics, unreadable = self._topics(self._session.children(KAFKA_TOPICS))
             replicas = self._read_replicas(self.replicas.topics(), topics, unreadable)
@@ -129,16 +132,18 @@ class TopicTree:
         }
         replicas = {name: node for name, node in known.replicas.items() if name not in changed}
         replicas |= self._read_replicas(sorted(there), there, unreadable)
-        unreadable |= known.unreadable - changed
         deleted = self._deleted(changed)
         return TreeContents(last.version, topics | there, deleted, replicas, unreadable)
 
-    def _changed_since(self, version: int, last: Node) -> Set[str] | None:
-        """The topics that have changed since a version; None where that isn't known."""
+    def _changed_since(self, known: TreeContents, last: Node) -> Set[str] | None:
+        """The topics that may have changed since then; None where that isn't known."""
+        if last.version == known.version:
+            return known.unreadable
         noted = None
-        if last.version > version + 1:
+        if last.version > known.version + 1:
             noted = self._session.get(RECENT_CHANGES)
-        return changes_of(last, noted).since(version)
+        changed = changes_of(last, noted).since(known.version)
+        return None if changed is None else changed | known.unreadable
 
     def _there_of(self, names: Set[str]) -> Sequence[str]:
         """Of topics those that may be there: of many, most may be deleted."""
@@ -183,7 +188,7 @@ class TopicTree:
         """
 
         def on_fault(name: str, fault: InvalidNodeError) -> None:
-            self._on_fault(fault)
+            self._told(replicas_path(name), fault)
             if topics.pop(name, None) is not None:
                 unreadable.add(name)
 
@@ -204,8 +209,12 @@ class TopicTree:
                     if node is not None:
                         yield path, parse(path, node.value)
                 except InvalidNodeError as fault:
-                    self._on_fault(fault)
+                    self._told(path, fault)
                     on_unreadable(name)
+
+    def _told(self, path: str, fault: InvalidNodeError) -> None:
+        self._session.get(path, watch=True)  # somebody may mend it
+        self._on_fault(fault)
 
     # -- changes --------------------------------------------------------------------------------
 
