@@ -5,6 +5,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,7 @@ class BrokerService(Service):
     def _start(self) -> None:
         if self._ready_file:
             check_ready_file(Path(self._ready_file))
+            _remove_left_behind(Path(self._ready_file))
         run = self._run = ServingBroker(
             self.config,
             self._reactor,
@@ -264,6 +266,21 @@ def raise_descriptor_limit() -> int:
 
 def _text(address: Address) -> str:
     return address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Remove the ready file of a broker that was killed, but not one of a process that runs."""
+    try:
+        pid = json.loads(path.read_bytes())["pid"]
+        os.kill(pid, 0)
+        is_running = pid != os.getpid()  # in a container each process is the first one
+    except PermissionError:
+        is_running = True
+    except (OSError, OverflowError, ValueError, TypeError, LookupError):
+        is_running = False
+    if not is_running:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _write_ready_file(path: Path, config: BrokerConfig, run: ServingBroker) -> None:

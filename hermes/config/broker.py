@@ -945,7 +945,8 @@ class BrokerConfig:
         Path | None,
         Setting(
             kinds.optional(kinds.PATH, "none"),
-            "A JSON file with the actual addresses, written when every port is open. "
+            "A JSON file with the actual addresses, written when every port is open; one that a "
+            "killed broker has left is removed at the start. "
             "`--ready-file` overrides it.",
             _PROCESS,
         ),
