@@ -150,14 +150,14 @@ class CoordinationConnection(Protocol):
         latency_ms = (self._clients.clock.seconds() - self._owed.popleft()) * 1000
         self._clients.statistics.answered(latency_ms)
         self.notify(data)
-        if self._has_more:
-            self._queue_up()
-        elif not self._is_read:
-            self._update_reading()
 
     def notify(self, data: bytes) -> None:
         self.waiting_bytes -= len(data)
         self._send(data)
+        if self._has_more:
+            self._queue_up()
+        elif not self._is_read:
+            self._update_reading()
 
     def end(self) -> None:
         """Close the connection once everything is sent; a client that does not read is cut off."""

@@ -10,6 +10,7 @@ from twisted.internet.testing import StringTransport
 
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.connection import CoordinationFactory
+from hermes.coordination.embedded.jute_records import OPEN_ACL
 from hermes.coordination.embedded.limits import (
     IDLE_SECONDS,
     MAX_HELD_BYTES,
@@ -17,6 +18,9 @@ from hermes.coordination.embedded.limits import (
     MAX_OWED_BYTES,
     MAX_UNCOMMITTED_BYTES,
 )
+from hermes.coordination.embedded.rights import Rights
+from hermes.coordination.embedded.transaction import Transaction
+from hermes.coordination.embedded.zookeeper_requests import CreateRequest, DeleteRequest
 
 CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 5000, 0, 16) + bytes(16)
 PING = struct.pack(">iii", 8, -2, 11)
@@ -122,6 +126,27 @@ def test_answers_that_wait_for_the_disk_are_bounded_in_bytes(bench: Any, server:
     bench.clock.advance(0)
     assert len(connection.transport.value()) - sent > 998 * size  # a reader gets all of them
     assert connection.waiting_bytes == bench.queue.held_bytes == 0
+    assert connection.transport.is_reading
+
+
+def test_a_client_is_served_again_once_its_events_have_left(bench: Any, server: Server) -> None:
+    connection = server.connect()
+    server.receive(connection, CONNECT)
+    count = MAX_OWED_BYTES // 1000 + 1
+    paths = [f"/{'ab'[number % 2]}/{number:01000}" for number in range(count)]
+    requests = [CreateRequest(path, b"", OPEN_ACL, 0) for path in ("/a", "/b", *paths)]
+    bench.processor.change(Rights(), [(Transaction.create, each) for each in requests])
+    for path in paths:
+        server.receive(connection, request(2, 3, text(path) + b"\1"))
+    connection.transport.clear()
+    bench.disk.is_slow = True
+    deletions = [DeleteRequest(path, -1) for path in paths]
+    bench.processor.change(Rights(), [(Transaction.delete, each) for each in deletions])
+    server.receive(connection, PING)
+    assert connection.report.queued == 0
+    bench.disk.finish()
+    bench.clock.advance(0)
+    assert connection.transport.value()[-PING_ANSWER_BYTES:][4:8] == struct.pack(">i", -2)
     assert connection.transport.is_reading
 
 
