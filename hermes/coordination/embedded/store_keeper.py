@@ -251,6 +251,9 @@ def _advice(path: Path, error: BaseException, now_ms: int) -> str:
             f"There is no snapshot. Restore a copy with: {command} --from COPY; or move the file "
             "away and restart, so that groups begin without offsets"
         )
-    taken = datetime.fromtimestamp(taken_ms / 1000, UTC).isoformat(" ", "seconds")
+    try:
+        taken = datetime.fromtimestamp(taken_ms / 1000, UTC).isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):  # the one number that no digest is about
+        return f"Restore its snapshot, of an unknown time, with: {command}"
     age = max(0, now_ms - taken_ms) // 60_000
     return f"Restore its snapshot of {taken}, {age} minutes old, with: {command}"

@@ -137,6 +137,21 @@ def test_without_a_snapshot_the_advice_is_another(bench: Bench) -> None:
     assert "--from COPY" in line
 
 
+def test_a_snapshot_that_says_nonsense_of_its_time_is_no_hindrance(bench: Bench) -> None:
+    """That is all of it that no digest is about."""
+    store = CoordinationStore(bench.path)
+    store.open()
+    store.snapshot(1 << 60)
+    store.close()
+    bench.path.write_bytes(b"")
+    bench.keeper.start(is_new=False)
+    (line,) = bench.lines
+    assert "hermes coordination restore" in line
+    restore(bench.path, snapshot_path(bench.path))
+    bench.wait(15)
+    assert len(bench.served) == 1
+
+
 def test_a_file_that_is_in_use_ends_the_start(bench: Bench) -> None:
     store = CoordinationStore(bench.path)
     store.open()
