@@ -238,8 +238,8 @@ class EmbeddedCoordination(Service):
 
 def _connect_string(address: tuple[str, int]) -> str:
     host, port = address
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"{host}:{port}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _now_ms() -> int:
