@@ -214,6 +214,17 @@ def leaders_of(
     }
 
 
+def record_names(session: Session, topic: str) -> Sequence[BrokerPartition]:
+    """The partitions of a topic of Kafka's format by Kafka's numbers, whoever lives.
+
+    None for one of 0.7's, and where no broker has `kafka_listen`. Raises InvalidNodeError.
+    """
+    path = topic_node_path(topic)
+    node = session.get(path) if fits_in_a_path(topic) else None
+    found = None if node is None else parse_topic(path, node.value)
+    return found.partitions if found is not None and found.format == "kafka" else ()
+
+
 def _read_topic(
     session: Session, topic: str, on_fault: OnFault, *, watch: bool
 ) -> tuple[dict[int, Sequence[int]], Mapping[int, int]]:

@@ -9,16 +9,15 @@ coordination, and each is stored where its clients look in the target.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import SourceMap, translate
-from hermes.config.kinds import FORMAT_KAFKA
 from hermes.config.mirror import MirrorConfig
+from hermes.coordination.cluster_view import record_names
 from hermes.coordination.group_state import advance_offsets, list_groups, read_group
-from hermes.coordination.kafka_topics import fits_in_a_path, parse_topic, topic_node_path
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import Whitelist
@@ -144,7 +143,7 @@ class GroupCarrier:
         """Where the partitions of a topic of the target, by their names, have their sources."""
         found: list[tuple[BrokerPartition, SourceMap]] = []
         session = self._target.session
-        names = () if session is None else _record_names(session, topic)
+        names = () if session is None else record_names(session, topic)
         for broker_id, address in self._target.addresses().items():
             with MirroredPartitions(
                 *address,
@@ -165,16 +164,8 @@ class GroupCarrier:
 
 def mirrored_names(session: Session, topic: str) -> dict[BrokerPartition, BrokerPartition]:
     """What mirrors call the partitions of a topic of Kafka's format; empty for one of 0.7's."""
-    names = _record_names(session, topic)
+    names = record_names(session, topic)
     return {name: kafka_partition(number) for number, name in enumerate(names)}
-
-
-def _record_names(session: Session, topic: str) -> Sequence[BrokerPartition]:
-    """The partitions of a topic of Kafka's format by Kafka's numbers; none for one of 0.7's."""
-    path = topic_node_path(topic)
-    node = session.get(path) if fits_in_a_path(topic) else None
-    found = None if node is None else parse_topic(path, node.value)
-    return found.partitions if found is not None and found.format == FORMAT_KAFKA else ()
 
 
 def _own_offsets_of(session: Session, group: str) -> dict[_Named, int]:

@@ -18,7 +18,9 @@ from hermes.coordination.cluster_view import (
     leaders_of,
     read_brokers,
     read_partition_counts,
+    record_names,
 )
+from hermes.coordination.kafka_topics import NOBODY
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.origins import TreeOrigins
 from hermes.coordination.sessions import Session
@@ -72,7 +74,8 @@ class TargetCluster:
         self._faults = NodeFaults(_log, "the mirror's target")
         self._known: dict[int, _Broker] = {}
         self._living: dict[int, _Address] = {}
-        # Partitions stay known while their broker is away, so that what goes to them waits.
+        # Partitions stay known while their broker is away, so that what goes to them waits; but not
+        # those that its topic had before it was deleted and made anew.
         self._partitions: dict[str, tuple[BrokerPartition, ...]] = {}
         # Of those of Kafka's format: the broker that leads them, -1 for nobody.
         self._leaders: dict[tuple[str, BrokerPartition], int] = {}
@@ -125,7 +128,8 @@ class TargetCluster:
             else:
                 counts[broker_id] = described.get(broker_id, 1)
         found = {BrokerPartition(b, n) for b, count in counts.items() for n in range(count)}
-        found |= set(self._partitions.get(topic, ()))
+        known = self._partitions.get(topic, ())
+        found |= {each for each in known if each.broker_id not in brokers}
         if not found:
             raise BrokerUnavailableError(f"no broker of the target can take topic {topic!r}")
         self._partitions[topic] = tuple(sorted(found))
@@ -133,16 +137,22 @@ class TargetCluster:
 
     def _record_partitions(self, topic: str, wanted: int) -> tuple[BrokerPartition, ...]:
         brokers = self._brokers()
-        found = self._numbers(topic, brokers)
+        found = self._numbers(topic, brokers) | self._listed(topic)
         if not found:
             consumer = self._known[min(brokers)].consumer
             consumer.create_topic(topic, {"format": FORMAT_KAFKA, "partitions": wanted})
-            found = self._numbers(topic, brokers)
-        found |= set(self._partitions.get(topic, ()))
+            found = self._numbers(topic, brokers) | self._listed(topic)
+        if not self._listed(topic):
+            found |= set(self._partitions.get(topic, ()))
         if not found:
             raise BrokerUnavailableError(f"topic {topic!r} of the target has no partitions yet")
         self._partitions[topic] = tuple(sorted(found, key=lambda each: each.partition))
         return self._partitions[topic]
+
+    def _listed(self, topic: str) -> set[BrokerPartition]:
+        """Those that the cluster says a topic has, also of brokers that are away."""
+        names = () if self.session is None else record_names(self.session, topic)
+        return set(names) - {NOBODY}
 
     def _numbers(self, topic: str, brokers: Iterable[int]) -> set[BrokerPartition]:
         if self.session is not None:

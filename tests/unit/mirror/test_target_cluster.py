@@ -2,14 +2,18 @@
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 from memory_coordination import MemoryCoordination
 
 from hermes.config.mirror import MirrorClusterAddress
+from hermes.coordination.kafka_topics import TopicNode, format_topic, topic_node_path
 from hermes.coordination.layout import BROKER_IDS, BrokerPartition
 from hermes.errors import BrokerUnavailableError, NotLeaderError
+from hermes.mirror import target_cluster
 from hermes.mirror.figures import Problems
 from hermes.mirror.planning_queries import empty_set
 from hermes.mirror.target_cluster import TargetCluster
@@ -44,3 +48,52 @@ def test_only_brokers_that_are_registered_are_asked_what_they_have(target: Targe
 def look(target: TargetCluster) -> None:
     with pytest.raises(BrokerUnavailableError):  # nobody listens there
         target.partitions("clicks", 1)
+
+
+class Consumer:
+    """Of the broker at a port, which has as many partitions as `counts` says."""
+
+    counts: ClassVar[dict[int, int]] = {}
+
+    def __init__(self, host: str, port: int, **settings: Any) -> None:
+        self.address, self._port = f"{host}:{port}", port
+
+    def supports(self, request: int) -> bool:
+        return True
+
+    def metadata(self, topics: list[str]) -> Any:
+        return SimpleNamespace(topics=[SimpleNamespace(partition_count=self.counts[self._port])])
+
+    def close(self) -> None: ...
+
+
+def test_a_topic_that_was_made_anew_has_other_partitions(
+    target: TargetCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_cluster, "SimpleConsumer", Consumer)
+    session: Any = MemoryCoordination().session()
+    target.session = session
+    for broker_id in (0, 1):
+        session.put(f"{BROKER_IDS}/{broker_id}", b"h-1:localhost:%d" % (1 + broker_id))
+    Consumer.counts = {1: 2, 2: 1}
+    before = tuple(BrokerPartition(*each) for each in ((0, 0), (0, 1), (1, 0)))
+    assert target.partitions("clicks") == before
+    Consumer.counts = {1: 1, 2: 1}
+    after = (before[0], before[2])
+    assert target.partitions("clicks") == after
+    session.delete(f"{BROKER_IDS}/1", -1)
+    assert target.partitions("clicks") == after  # what goes there waits
+
+
+def test_so_has_one_of_kafkas_format(target: TargetCluster) -> None:
+    session: Any = MemoryCoordination().session()
+    target.session = session
+    for broker_id in (0, 1):
+        session.put(f"{BROKER_IDS}/{broker_id}", b"h-1:localhost:%d" % (1 + broker_id))
+    for home in (0, 1):
+        partitions = (BrokerPartition(home, 0), BrokerPartition(1, 1))
+        node = TopicNode(uuid4(), "kafka", partitions)
+        session.put(topic_node_path("clicks"), format_topic(node))
+        assert target.partitions("clicks", 2) == partitions
+    session.delete(f"{BROKER_IDS}/1", -1)
+    assert target.partitions("clicks", 2) == partitions  # what goes there waits
