@@ -23,7 +23,8 @@ from hermes.protocol.record_set import RecordSet
 from hermes.protocol.records import Record, encode_batch
 from hermes.security import ClientSecurity
 
-TOPIC: Final = "hermes-mirror-origins"
+#: Where they are.
+ORIGINS_TOPIC: Final = "hermes-mirror-origins"
 
 # How old what is known may be: a mirror asks for one topic after the other.
 _KNOWN_SECONDS: Final = 1.0
@@ -78,12 +79,12 @@ class KafkaOrigins:
     # -- inside ---------------------------------------------------------------------------------
 
     def _leader(self) -> int | None:
-        found = self._cluster.look([TOPIC]).topics.get(TOPIC)
+        found = self._cluster.look([ORIGINS_TOPIC]).topics.get(ORIGINS_TOPIC)
         if found is None:
             return None
         leader = found.leaders.get(0, NOBODY)
         if leader == NOBODY:
-            raise BrokerUnavailableError(f"topic {TOPIC} has no leader now")
+            raise BrokerUnavailableError(f"topic {ORIGINS_TOPIC} has no leader now")
         return leader
 
     def _unread(self, leader: int) -> Iterator[Record]:
@@ -107,15 +108,15 @@ class KafkaOrigins:
                 isolation_level=0,
                 session_id=0,
                 session_epoch=-1,
-                topics=[{"topic": TOPIC, "partitions": [partition]}],
+                topics=[{"topic": ORIGINS_TOPIC, "partitions": [partition]}],
             )
             (found,) = answer.responses[0].partitions
             if found.error_code and found.error_code.name == "offset_out_of_range":
                 # It was made anew, or its first records were deleted.
                 self._known = {}
-                self._next = self._cluster.offset_at((TOPIC, 0), leader, EARLIEST)
+                self._next = self._cluster.offset_at((ORIGINS_TOPIC, 0), leader, EARLIEST)
                 continue
-            check(found.error_code, TOPIC)
+            check(found.error_code, ORIGINS_TOPIC)
             fetched = RecordSet(found.records or b"", self._next)
             yield from fetched.records()
             if fetched.next_offset == self._next:
@@ -129,7 +130,7 @@ class KafkaOrigins:
             self._create()
             leader = self._leader()
         if leader is None:
-            raise BrokerUnavailableError(f"topic {TOPIC} isn't there yet")
+            raise BrokerUnavailableError(f"topic {ORIGINS_TOPIC} isn't there yet")
         value = json.dumps({"origins": dict(sorted(origins.items()))}).encode() if origins else None
         record = Record(0, time.time_ns() // 1_000_000, topic.encode(), value)
         entry = {"index": 0, "records": encode_batch([record])}
@@ -139,14 +140,14 @@ class KafkaOrigins:
             9,
             acks=-1,
             timeout=_TIMEOUT_MS,
-            topic_data=[{"name": TOPIC, "partition_data": [entry]}],
+            topic_data=[{"name": ORIGINS_TOPIC, "partition_data": [entry]}],
         )
         (done,) = answer.responses[0].partition_responses
-        check(done.error_code, TOPIC, done.error_message)
+        check(done.error_code, ORIGINS_TOPIC, done.error_message)
 
     def _create(self) -> None:
         settings = [{"name": "cleanup.policy", "value": "compact"}]
-        asked = {"name": TOPIC, "num_partitions": 1, "replication_factor": -1}
+        asked = {"name": ORIGINS_TOPIC, "num_partitions": 1, "replication_factor": -1}
         answer = self._cluster.ask_any(
             "CreateTopics",
             7,
@@ -155,7 +156,7 @@ class KafkaOrigins:
             validate_only=False,
         )
         try:
-            check(answer.topics[0].error_code, TOPIC, answer.topics[0].error_message)
+            check(answer.topics[0].error_code, ORIGINS_TOPIC, answer.topics[0].error_message)
         except RefusedError as error:
             if error.name != "TOPIC_ALREADY_EXISTS":
                 raise
@@ -181,4 +182,4 @@ def _parsed(value: Any) -> dict[str, str]:
         origins = json.loads(value)["origins"]
         return {str(each): str(by) for each, by in origins.items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidMessageError(f"{TOPIC} holds {value[:60]!r}, not origins") from error
+        raise InvalidMessageError(f"{ORIGINS_TOPIC} holds {value[:60]!r}, not origins") from error

@@ -13,10 +13,14 @@ from typing import Final, Protocol
 
 from hermes.config import SCHEMAS_TOPIC
 from hermes.errors import HermesError, InvalidMessageError, InvalidNodeError
+from hermes.mirror.kafka_origins import ORIGINS_TOPIC
 from hermes.quoting import quoted
 
 #: How old an answer may be. Not the same for all, or two mirrors that refuse each other go on so.
 _RECHECK_SECONDS: Final = (4.0, 6.0)
+
+# Topics that are of one cluster, and who writes them there.
+_WRITERS: Final = {SCHEMAS_TOPIC: "schema registry", ORIGINS_TOPIC: "mirrors"}
 
 
 class Origins(Protocol):
@@ -61,8 +65,9 @@ class LoopGuard:
         """
         if self._source_id == self._target_id:
             return f"the source is the target itself: both are the cluster {self._target_id}"
-        if target_topic == SCHEMAS_TOPIC:
-            return f"{SCHEMAS_TOPIC} is written by the target's own schema registry: rename it"
+        writer = _WRITERS.get(target_topic)
+        if writer is not None:
+            return f"{target_topic} is written by the target's own {writer}: rename it"
         until, reason = self._known.get((topic, target_topic), (0.0, None))
         if reason is not None and self._clock() < until:
             return reason

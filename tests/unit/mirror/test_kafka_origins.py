@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hermes.mirror.kafka_cluster import ClusterLook, KafkaTopic
-from hermes.mirror.kafka_origins import TOPIC, KafkaOrigins
+from hermes.mirror.kafka_origins import ORIGINS_TOPIC, KafkaOrigins
 from hermes.protocol.records import Record, encode_batch
 
 ORIGINS = b'{"origins": {"east": "m"}}'
@@ -20,10 +20,10 @@ class Cluster:
         self.begin, self.topics = begin, topics
 
     def look(self, topics: list[str]) -> ClusterLook:
-        return ClusterLook("west", {0: ("localhost", 1)}, {TOPIC: KafkaTopic(None, {0: 0})})
+        return ClusterLook("west", {0: ("localhost", 1)}, {ORIGINS_TOPIC: KafkaTopic(None, {0: 0})})
 
     def offset_at(self, place: tuple[str, int], leader: int, time_ms: int) -> int:
-        assert (place, leader, time_ms) == ((TOPIC, 0), 0, -2)
+        assert (place, leader, time_ms) == ((ORIGINS_TOPIC, 0), 0, -2)
         return self.begin
 
     def ask(self, broker_id: int, name: str, version: int, **values: Any) -> Any:

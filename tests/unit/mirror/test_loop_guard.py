@@ -135,6 +135,9 @@ def test_a_cluster_is_not_mirrored_into_itself(trees: dict[str, Tree]) -> None:
 def test_schemas_are_not_mixed(guard: Any) -> None:
     assert "schema registry" in guard("A", "B").admit("hermes-schemas", "hermes-schemas")
     assert guard("A", "B").admit("hermes-schemas", "a.hermes-schemas") == ""
+    topic = "hermes-mirror-origins"  # as `whitelist: .*` allows
+    assert "mirrors" in guard("A", "B").admit(topic, topic)
+    assert guard("A", "B").admit(topic, f"a.{topic}") == ""
 
 
 def test_what_is_known_holds_while_coordination_is_away(
