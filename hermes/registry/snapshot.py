@@ -108,7 +108,8 @@ class Snapshots:
     def __init__(self, file: SnapshotFile | None, replica: Replica) -> None:
         self.file = file
         self._replica = replica
-        self._written = 0  # how many events it covers
+        # How many events it covers, and how many what was tried last would have covered.
+        self._written = self._tried = 0
         self._problem = ""
 
     def load(self) -> int | None:
@@ -134,7 +135,7 @@ class Snapshots:
     def write_if_due(self, home: HomeBroker | None) -> None:
         """Write one if much has come since the last: then a start would take long."""
         events = self._replica.mark.events
-        if events - self._written > max(_LEAST_NEW_EVENTS, events // 4):
+        if events - max(self._written, self._tried) > max(_LEAST_NEW_EVENTS, events // 4):
             self.write(home)
 
     def write(self, home: HomeBroker | None) -> None:
@@ -142,6 +143,7 @@ class Snapshots:
         events = self._replica.mark.events
         if self.file is None or events == self._written:
             return
+        self._tried = events
         value = self._replica.to_json()
         value["home"] = -1 if home is None else home.broker_id
         try:

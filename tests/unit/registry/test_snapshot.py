@@ -86,6 +86,18 @@ def test_a_disk_that_refuses_is_said_once_and_costs_nothing(
     assert len(caplog.messages) == 1
 
 
+def test_what_a_disk_refuses_is_not_written_again_and_again(tmp_path: Path) -> None:
+    replica = fed(101)
+    snapshots = Snapshots(SnapshotFile(tmp_path / "gone" / "snapshot"), replica)
+    snapshots.write_if_due(HOME)
+    (tmp_path / "gone").mkdir()
+    snapshots.write_if_due(HOME)
+    assert snapshots.file is not None
+    assert snapshots.file.read() is None
+    snapshots.write(HOME)  # at the end
+    assert snapshots.file.read() is not None
+
+
 def test_a_disk_that_refuses_even_to_clean_up_is_said_likewise(tmp_path: Path) -> None:
     (tmp_path / "no directory").touch()  # as one that is read-only since it failed, say
     with pytest.raises(StorageError, match="Not a directory"):
