@@ -159,6 +159,8 @@ class JavaPattern:
 
     def _compile_repeat(self, node: Repeat, following: int) -> int:
         start = following
+        if node.most == 0:  # a step all the same: else this could be repeated for ever
+            return self._write(_Step((following,)))
         if node.most is None:
             start = self._write(_Step())  # back to here after each time
             again = self._compile(node.node, start)

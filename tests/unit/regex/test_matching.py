@@ -3,6 +3,8 @@
 import tracemalloc
 from random import Random
 
+import pytest
+
 from hermes.regex import JavaPattern
 
 
@@ -15,3 +17,16 @@ def test_what_is_remembered_takes_little_memory_however_large_the_expression_is(
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held_bytes < 16 << 20
+
+
+@pytest.mark.parametrize("nothing", ["x{0}", "(?:|x){0}", "(?=x){0,0}", "(?:)"])
+def test_what_is_repeated_counts_also_if_it_is_nothing(nothing: str) -> None:
+    """A few more braces, and to compile it would take years."""
+    with pytest.raises(ValueError, match="too large"):
+        JavaPattern(f"(?:(?:{nothing}){{1000}}){{1000}}")
+
+
+def test_nothing_repeated_matches_nothing() -> None:
+    pattern = JavaPattern("a(?:x{0}){3}b")
+    assert pattern.matches("ab")
+    assert not pattern.matches("axb")
