@@ -190,6 +190,7 @@ class _MatchRun:
         self._moves = moves
         self._has_places = has_places
         self._seen: dict[tuple[int, int], bool] = {}
+        self._allowed: dict[tuple[Test, str], bool] = {}
         self._work = 0
         self._most_work = most_work
 
@@ -213,12 +214,19 @@ class _MatchRun:
             on: list[int] = []
             for each in states:
                 step = self._steps[each]
-                if step.character is not None and step.character(character):
+                if step.character is not None and self._allows(step.character, character):
                     on += step.ways
             found = self._spread(on, place)
             self._spend(len(states))
             if not self._has_places:
                 self._moves.keep(key, found)
+        return found
+
+    def _allows(self, test: Test, character: str) -> bool:
+        """Whether a test allows a character, found out once: a class may be long."""
+        found = self._allowed.get((test, character))
+        if found is None:
+            found = self._allowed[test, character] = test(character)
         return found
 
     def _spread(self, todo: list[int], place: int) -> frozenset[int]:

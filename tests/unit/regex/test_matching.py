@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from hermes.regex import JavaPattern
+from hermes.regex import JavaPattern, java_syntax
 
 
 def test_what_is_remembered_takes_little_memory_however_large_the_expression_is() -> None:
@@ -30,3 +30,22 @@ def test_nothing_repeated_matches_nothing() -> None:
     pattern = JavaPattern("a(?:x{0}){3}b")
     assert pattern.matches("ab")
     assert not pattern.matches("axb")
+
+
+def test_a_class_is_asked_once_for_each_character_however_many_steps_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def between(first: str, last: str) -> java_syntax.Test:
+        def test(character: str) -> bool:
+            asked.append(character)
+            return first <= character <= last
+
+        return test
+
+    monkeypatch.setattr(java_syntax, "_between", between)
+    assert JavaPattern("(?:[b-c]?){500}").matches("bcbcbc")
+    assert asked == ["b", "c"]
+    assert JavaPattern("(?:b|c(?<=[b-c]))*").matches("bcbcbc")
+    assert asked == ["b", "c"] * 2
