@@ -317,7 +317,8 @@ def _verifiers(password: str | None, iterations: int) -> tuple[Verifier, ...]:
 
 
 def _checked(groups: Iterable[str]) -> frozenset[str]:
-    for group in groups:
+    found = frozenset(groups)
+    for group in found:
         if not is_user_name(group):
             raise ConfigError("group", f"{quoted(group)} can't be a group's name")
-    return frozenset(groups)
+    return found

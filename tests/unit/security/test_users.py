@@ -135,3 +135,9 @@ def test_the_broker_itself_is_nobody_of_a_file(tmp_path: Path) -> None:
     assert verify_password(own, "hermes-internal", "secret")
     with pytest.raises(ConfigError, match="reserved"):
         Users.parse(own.encode())
+
+
+def test_groups_may_come_one_by_one() -> None:
+    users = Users.none().with_user("alice", None, (each for each in ("ops", "web")))
+    assert users.groups("alice") == {"ops", "web"}
+    assert users.with_groups("alice", iter(["ops"])).groups("alice") == {"ops"}
