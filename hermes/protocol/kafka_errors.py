@@ -200,6 +200,11 @@ _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
 )
 
 
+#: How much is said for people of an error. Clients' names may stand in it, which are as long as a
+#: text of older versions can be; and more than fits into one can't be encoded.
+MESSAGE_LENGTH: Final = 1000
+
+
 def error_fields(error: HermesError | None = None) -> dict[str, Any]:
     """What a response says of an error or of none: its code, and a message for people.
 
@@ -208,7 +213,7 @@ def error_fields(error: HermesError | None = None) -> dict[str, Any]:
     """
     if error is None:
         return {"error_code": Code.NONE, "error_message": None}
-    return {"error_code": code_of(error), "error_message": str(error)}
+    return {"error_code": code_of(error), "error_message": str(error)[:MESSAGE_LENGTH]}
 
 
 def with_error(

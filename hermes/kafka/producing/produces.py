@@ -29,7 +29,13 @@ from hermes.partition.acknowledgements import FlushedResponse, Safety
 from hermes.partition.awaited_batches import AWAITED_COPY_SECONDS, AWAITED_SECONDS
 from hermes.partition.batch_appends import AppendedBatches
 from hermes.partition.partition import Partition, batch_rules
-from hermes.protocol.kafka_errors import MAY_BE_STORED, Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import (
+    MAY_BE_STORED,
+    MESSAGE_LENGTH,
+    Code,
+    KafkaError,
+    code_of,
+)
 from hermes.protocol.record_batches import BatchHeader, BatchRules, decode_header
 from hermes.protocol.wire import Buffer
 from hermes.quoting import quoted
@@ -255,7 +261,7 @@ class Produces:
                 partition=entry.partition,
                 error=error,
             )
-        entry.message = str(error)[:1000]
+        entry.message = str(error)[:MESSAGE_LENGTH]
         if isinstance(error, InvalidBatchError):
             entry.refused = error.records
 

@@ -97,6 +97,25 @@ def test_names_are_matched_with_an_expression_where_others_do_not_wait_for_that(
     assert matched == [True, True]
 
 
+def test_what_is_wrong_with_a_very_long_name_is_told(bench: KafkaBench) -> None:
+    """A name in an old version may have 32,767 bytes, and so may what is said of it."""
+    name, change = "a" * 32_767, {"config_operation": 0, "value": "x"}
+    resources = [
+        {"resource_type": 2, "resource_name": "new", "configs": [{"name": name, **change}]},
+        {"resource_type": 4, "resource_name": name, "configs": []},
+    ]
+    answer = ask(bench, "IncrementalAlterConfigs", 0, resources=resources)
+    assert [each.error_code for each in answer.responses] == [
+        Code.INVALID_CONFIG,
+        Code.INVALID_REQUEST,
+    ]
+    partitions = [{"topic": name, "partitions": [0]}]
+    elected = ask(bench, "ElectLeaders", 1, election_type=0, topic_partitions=partitions)
+    ((result,),) = (each.partition_result for each in elected.replica_election_results)
+    assert result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert result.error_message.startswith("Unable to find a topic named aaa")
+
+
 def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaBench) -> None:
     part = {"index": 0, "records": encode_batch([Record(0, 0, None, b"x")])}
     topics = [{"name": f"no-{number}", "partition_data": [part]} for number in range(1500)]
