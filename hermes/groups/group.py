@@ -39,6 +39,10 @@ from hermes.protocol.kafka_errors import Code
 #: How often a rebalance is looked at again to which nobody has come, whatever members say.
 _LEAST_PAUSE_SECONDS: Final = 1.0
 
+#: How much of what a client calls itself its member's id begins with: as long as an instance's id
+#: may be. All of it, and more, need not fit into a response.
+_ID_BEGINS: Final = 249
+
 #: Called once something is on disk, or can't be, with what members are told and the time.
 Stored = Callable[[Code, float], None]
 
@@ -171,7 +175,8 @@ class Group:
         return same_type and self.members.all_support_one_of(join.protocols)
 
     def _join_new(self, join: Join, now: float, answer: JoinAnswer) -> None:
-        member_id = f"{join.instance_id or join.client_id}-{self._new_id()}"
+        begins = (join.instance_id or join.client_id)[:_ID_BEGINS]
+        member_id = f"{begins}-{self._new_id()}"
         if join.instance_id is not None:
             old = self.members.static.get(join.instance_id)
             if old is not None:

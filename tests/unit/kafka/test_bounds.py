@@ -1,11 +1,12 @@
 """What one client can ask for costs no more than it should, however it asks."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker_bench import answers, flush_in
-from kafka_bench import KafkaBench, decode_answer
+from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from hermes.client.kafka_asking import encoded_request
@@ -114,6 +115,22 @@ def test_what_is_wrong_with_a_very_long_name_is_told(bench: KafkaBench) -> None:
     ((result,),) = (each.partition_result for each in elected.replica_election_results)
     assert result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert result.error_message.startswith("Unable to find a topic named aaa")
+
+
+def test_a_member_with_a_very_long_client_id_gets_an_id(bench: KafkaBench) -> None:
+    protocol = messages("JoinGroup", 4, "request").JoinGroupRequestProtocol
+    protocols = (protocol(name="range", metadata=b""),)
+    values = {"group_id": "g", "protocol_type": "consumer", "protocols": protocols}
+    times = {"session_timeout": timedelta(seconds=10), "rebalance_timeout": timedelta(seconds=10)}
+    connection, transport = bench.connect_kafka()
+    frame = encode_request("JoinGroup", 4, client_id="c" * 32_767, member_id="", **values, **times)
+    connection.dataReceived(frame)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    told = decode_answer("JoinGroup", 4, answer)
+    assert told.error_code == Code.MEMBER_ID_REQUIRED
+    assert told.member_id.startswith("ccc")
+    connection.connectionLost()
 
 
 def test_requests_for_very_many_partitions_are_carried_out_in_turn(bench: KafkaBench) -> None:
