@@ -6,7 +6,7 @@ the request names.
 """
 
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from importlib import import_module
 from types import NoneType, UnionType
@@ -50,20 +50,22 @@ def _answer(kind: type, given: Any, code: Any, is_below: bool = False) -> Any:
     """
     known: dict[str, Any] = {}
     hints = get_type_hints(kind)
-    is_below = is_below or "error_code" not in hints
+    codes = {name: code for name in hints if _is_code(name)}
+    is_below = is_below or not codes
     for name, hint in hints.items():
         element = _element(hint)
         if element is not None:
             if is_below and _says_errors(element):
                 known[name] = tuple(_answer(element, each, code) for each in _named_by(given, name))
-        elif isinstance(given, str):
-            if _is_text(hint) and not name.startswith("error_"):
+        elif isinstance(given, str | int):
+            kind_of_name = str if isinstance(given, str) else int
+            if _is_kind(hint, kind_of_name) and not _is_of_error(name):
                 known[name], given = given, None
         elif (value := _value(given, name)) is not MISSING:
             known[name] = value
     if "session_id" in hints:
         known["session_id"] = _NO_SESSION
-    return _blank(kind, known if is_below else known | {"error_code": code})
+    return _blank(kind, known if is_below else known | codes)
 
 
 def _named_by(given: Any, name: str) -> tuple[Any, ...]:
@@ -76,7 +78,7 @@ def _named_by(given: Any, name: str) -> tuple[Any, ...]:
 
 
 def _value(given: Any, name: str) -> Any:
-    if given is None or name.startswith("error_"):
+    if given is None or _is_of_error(name):
         return MISSING
     for each in (name, _OTHER_NAMES.get(name, name)):
         value = getattr(given, each, MISSING)
@@ -95,7 +97,7 @@ def _element(hint: Any) -> Any:
 
 def _says_errors(kind: Any) -> bool:
     hints = get_type_hints(kind)
-    if "error_code" in hints:
+    if any(map(_is_code, hints)):
         return True
     return any(_says_errors(each) for each in map(_element, hints.values()) if each is not None)
 
@@ -126,6 +128,7 @@ def _nothing(hint: Any) -> Any:
         (str, ""),
         (bytes, b""),
         (timedelta, timedelta()),
+        (datetime, datetime.fromtimestamp(0, UTC)),
         (UUID, UUID(int=0)),
         (float, 0.0),
     ):
@@ -134,8 +137,16 @@ def _nothing(hint: Any) -> Any:
     return kind(0) if issubclass(kind, Enum) else -1
 
 
-def _is_text(hint: Any) -> bool:
-    return any(isinstance(each, type) and issubclass(each, str) for each in _alternatives(hint))
+def _is_code(name: str) -> bool:
+    return name.endswith("error_code")
+
+
+def _is_of_error(name: str) -> bool:
+    return name.startswith("error_") or _is_code(name)
+
+
+def _is_kind(hint: Any, kind: type) -> bool:
+    return any(isinstance(each, type) and issubclass(each, kind) for each in _alternatives(hint))
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:

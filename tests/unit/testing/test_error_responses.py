@@ -16,7 +16,7 @@ from kio.serial import entity_reader, entity_writer
 from hermes.testing.error_responses import error_response
 
 ERROR = ErrorCode.not_leader_or_follower
-# All that Kafka's clients send to a broker that isn't about transactions, shares or quorums.
+# All that Kafka's clients send to a broker that isn't about shares or quorums.
 NAMES = [
     "Produce",
     "Fetch",
@@ -46,6 +46,16 @@ NAMES = [
     "SaslHandshake",
     "SaslAuthenticate",
     "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
+    "DescribeTopicPartitions",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "EndTxn",
+    "TxnOffsetCommit",
+    "ListTransactions",
+    "DescribeTransactions",
+    "DescribeProducers",
+    "WriteTxnMarkers",
 ]
 
 
@@ -85,7 +95,7 @@ def errors_in(part: Any) -> list[int]:
         return [code for each in part for code in errors_in(each)]
     if not is_dataclass(part):
         return []
-    own = [part.error_code] if hasattr(part, "error_code") else []
+    own = [getattr(part, each.name) for each in fields(part) if each.name.endswith("error_code")]
     return own + [code for each in fields(part) for code in errors_in(getattr(part, each.name))]
 
 
@@ -125,6 +135,18 @@ def test_a_fetch_says_it_of_each_partition() -> None:
 def test_a_fetch_of_a_session_that_names_none_says_it_once() -> None:
     response = answer("Fetch", 17, topics=())
     assert (response.error_code, response.responses) == (ERROR, ())
+
+
+@pytest.mark.parametrize(("name", "version"), [("AddPartitionsToTxn", 3), ("DescribeProducers", 0)])
+def test_partitions_that_are_mere_numbers_are_named_again(name: str, version: int) -> None:
+    response = answer(name, version)
+    topics = next(value for value in vars_of(response) if isinstance(value, tuple))
+    partitions = next(value for value in vars_of(topics[0]) if isinstance(value, tuple))
+    assert [each.partition_index for each in partitions] == [3]
+
+
+def vars_of(part: Any) -> list[Any]:
+    return [getattr(part, each.name) for each in fields(part)]
 
 
 def test_what_is_named_by_a_string_is_named_again() -> None:
