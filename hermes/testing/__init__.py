@@ -45,7 +45,6 @@ from hermes.reactors import make_reactor, release_reactor
 from hermes.tap import mount_kafka, mount_registry
 
 if TYPE_CHECKING:
-    from hermes.kafka.dispatching import Around
     from hermes.testing.faults import Faults
 
 __all__ = ["RunningBroker", "RunningKafka", "running_broker", "running_kafka"]
@@ -219,7 +218,7 @@ def running_kafka(
     }
     faults = Faults()
     with _running(
-        log_dir, values, tls=tls, users=users, certificates=certificates, around=faults.around
+        log_dir, values, tls=tls, users=users, certificates=certificates, faults=faults
     ) as found:
         yield RunningKafka(**found, faults=faults)
 
@@ -232,7 +231,7 @@ def _running(
     tls: bool,
     users: Mapping[str, str] | None,
     certificates: Sequence[str],
-    around: "Around | None" = None,
+    faults: "Faults | None" = None,
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         if log_dir is None:
@@ -255,7 +254,7 @@ def _running(
             secured = Secured(Path(secret), users or {}, certificates, has_tls=has_tls)
             values = secured.settings(values)
         config = parse_broker_config(values, "settings")
-        thread = stack.enter_context(_ReactorThread(config, around))
+        thread = stack.enter_context(_ReactorThread(config, faults))
         address = thread.service.addresses[0]
         if isinstance(address, str):
             raise ConfigError("listen", "expected a TCP port first; clients need one")
@@ -280,7 +279,8 @@ def _running(
 class _ReactorThread:
     """A broker's service, on a reactor that runs in a thread."""
 
-    def __init__(self, config: Any, around: "Around | None" = None) -> None:
+    def __init__(self, config: Any, faults: "Faults | None" = None) -> None:
+        self._faults = faults
         self._reactor = make_reactor()
         self._started = threading.Event()
         try:
@@ -290,7 +290,7 @@ class _ReactorThread:
                 self._reactor,
                 on_ready=self._started.set,
                 on_fatal=self._give_up,
-                mount_kafka=partial(mount_kafka, around=around),
+                mount_kafka=partial(mount_kafka, around=None if faults is None else faults.around),
                 mount=partial(mount_registry, self._reactor, config),
             )
         except BaseException:
@@ -337,6 +337,8 @@ class _ReactorThread:
         if self._is_stopping:  # a broker may give up while its test ends
             return
         self._is_stopping = True
+        if self._faults is not None:
+            self._faults.end_delays()
 
         def stopped(outcome: Any) -> None:
             if isinstance(outcome, Failure) and self._failure is None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 
 from hermes.errors import ConfigError
@@ -51,6 +52,8 @@ class Faults:
         self._lock = threading.Lock()
         self._faults: list[_Fault] = []
         self._counts: dict[str, int] = {}
+        self._delays: set[Deferred[Any]] = set()  # of requests that wait now
+        self._is_over = False
 
     def fail(self, request: str, error: str | int, *, times: int | None = 1) -> None:
         """Answer the next requests of a kind with an error; they aren't carried out.
@@ -126,7 +129,7 @@ class Faults:
         due = self._due(name)
         for each in due:
             if each.seconds:
-                await deferLater(call.server.shared.clock, each.seconds)
+                await self._pass_time(call, each.seconds)
         fault = next((each for each in due if each.seconds is None), None)
         if fault is None:
             return await _awaited(carry_out())
@@ -141,6 +144,24 @@ class Faults:
         if name == "Produce" and request.acks == 0:
             return None
         return error_response(name, request, fault.code)
+
+    def end_delays(self) -> None:
+        """Cut what waits now; in the reactor's thread, when its broker is about to stop."""
+        self._is_over = True
+        for each in list(self._delays):
+            each.cancel()
+
+    async def _pass_time(self, call: Call, seconds: float) -> None:
+        delay: Deferred[None] = deferLater(call.server.shared.clock, seconds)
+        self._delays.add(delay)
+        try:
+            await delay
+        except CancelledError:
+            if not self._is_over:
+                raise
+            raise CloseConnection("the test has ended", "kafka", "test") from None
+        finally:
+            self._delays.discard(delay)
 
     def _add(self, fault: _Fault) -> None:
         if fault.left is not None and fault.left < 1:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_a_topic_may_have_settings_of_its_own_besides() -> None:
         assert topics(admin(kafka)) == {"clicks": 3, "others": 2}
         found = {each.name: each.value for each in consumer.describe_settings("clicks")}
         assert (found["format"], found["retention_time"]) == ("kafka", "1d")
+
+
+def test_a_request_that_is_delayed_for_ever_is_not_waited_for(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with running_kafka(["clicks"]) as kafka:
+        client = admin(kafka)
+        kafka.faults.delay("Metadata", seconds=3600)
+        while not kafka.faults.count("Metadata"):
+            with suppress(KafkaException):
+                client.list_topics(timeout=1)
+    assert "left behind" not in "".join(capfd.readouterr())
 
 
 def test_one_text_is_no_list_of_topics() -> None:

@@ -98,6 +98,17 @@ def test_delays_add_up_to_what_else_happens(requests: Requests) -> None:
     assert requests.ask() == DONE
 
 
+def test_nothing_is_delayed_beyond_the_end_of_a_test(requests: Requests) -> None:
+    requests.faults.delay("Heartbeat", seconds=3600)
+    answers = [Deferred.fromCoroutine(requests.begin()) for _ in range(2)]
+    requests.faults.end_delays()
+    for each in answers:
+        assert isinstance(each.result.value, CloseConnection)
+        each.addErrback(lambda _: None)
+    assert requests.carried_out == 0
+    assert not requests.clock.getDelayedCalls()
+
+
 def test_a_delay_of_nothing_changes_nothing(requests: Requests) -> None:
     requests.faults.delay("Heartbeat", seconds=0)
     assert requests.ask() == DONE
