@@ -49,6 +49,7 @@ from hermes.security.tls_failures import tls_failure, tls_refusal
 DEFAULT_MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024
 
 _SIZE: Final = struct.Struct(">i")
+_LEAST_SECONDS: Final = 0.001
 # An answer's size prefix is only a claim: memory is taken as its bytes arrive, from this size on.
 _FIRST_READ_BYTES: Final = 1024 * 1024
 # Memory up to this size is kept for the next answer. What is taken and given back for each costs
@@ -361,7 +362,7 @@ class BrokerConnection:
         timeout = min(self.connect_timeout_seconds, _remaining(deadline))
         until = time.monotonic() + timeout
         try:
-            connected = socket.create_connection((self.host, self.port), timeout)
+            connected = _connected(self.host, self.port, timeout)
         except TimeoutError as error:
             self._hold_off(timeout)
             raise BrokerNotReachedError(
@@ -585,6 +586,20 @@ class Channel:
         if probes:
             self.connection.disconnect()
         return None
+
+
+def _connected(host: str, port: int, seconds: float) -> socket.socket:
+    """Connect to the first address of a host that accepts; they share the time."""
+    found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    until = time.monotonic() + seconds
+    for left, (*_, address) in zip(range(len(found), 0, -1), found, strict=True):
+        try:
+            share = max(until - time.monotonic(), _LEAST_SECONDS) / left
+            return socket.create_connection(address[:2], share)
+        except OSError:
+            if left == 1:
+                raise
+    raise OSError("it has no address")
 
 
 def _remaining(deadline: float) -> float:

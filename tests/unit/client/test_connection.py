@@ -1,5 +1,6 @@
 """A connection against a broker that misbehaves in every way: typed errors, no hang, no leak."""
 
+import socket
 import struct
 import threading
 from types import SimpleNamespace
@@ -283,14 +284,24 @@ class SilentNetwork:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.timeouts: list[float] = []
+        self.addresses = ["10.0.0.7"]
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        network = SimpleNamespace(create_connection=self.create_connection)
+        network = SimpleNamespace(
+            create_connection=self.create_connection,
+            getaddrinfo=self.getaddrinfo,
+            SOCK_STREAM=socket.SOCK_STREAM,
+        )
         monkeypatch.setattr("hermes.client.connection.time", clock)
         monkeypatch.setattr("hermes.client.connection.socket", network)
 
+    def getaddrinfo(self, host: str, port: int, *_: int, **__: int) -> list[tuple]:
+        return [(socket.AF_INET, 0, 0, "", (each, port)) for each in self.addresses]
+
     def create_connection(self, address: tuple[str, int], timeout: float) -> None:
-        self.timeouts.append(timeout)
-        self.now += timeout
+        places = self.addresses if address[0] == "nowhere" else [address[0]]
+        for _ in places:  # each of them, as the real one does
+            self.timeouts.append(timeout)
+            self.now += timeout
         raise TimeoutError
 
 
@@ -305,6 +316,18 @@ def test_a_broker_that_accepts_nothing_is_not_waited_for_again_for_a_while(monke
         with pytest.raises(BrokerUnavailableError, match="within 5 s"):
             silent.call(REQUEST)
         assert network.timeouts == [5, 5]
+
+
+def test_the_addresses_of_a_name_share_the_time_for_connecting(monkeypatch) -> None:
+    network = SilentNetwork(monkeypatch)
+    network.addresses = ["10.0.0.7", "10.0.0.8", "10.0.0.9"]
+    began = network.now
+    with (
+        BrokerConnection("nowhere", 1, connect_timeout_seconds=6) as silent,
+        pytest.raises(BrokerUnavailableError, match="within 6 s"),
+    ):
+        silent.call(REQUEST)
+    assert (network.now - began, network.timeouts) == (6, [2, 2, 2])
 
 
 def test_without_a_hold_off_every_call_tries_to_connect(monkeypatch) -> None:
