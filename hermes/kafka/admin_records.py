@@ -1,4 +1,7 @@
-"""DeleteRecords: a partition's log begins later from now on, and so do its in-sync copies."""
+"""DeleteRecords: a partition's log begins later from now on, and so do its in-sync copies.
+
+Of a topic that keeps the latest record of each key none goes, as in Kafka.
+"""
 
 from typing import Any, Final, NamedTuple
 
@@ -9,6 +12,7 @@ from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
 from hermes.storage import Log
+from hermes.transactions.state import STATE_TOPIC
 
 #: Instead of an offset: all that is visible.
 _HIGH_WATERMARK: Final = -1
@@ -65,10 +69,7 @@ async def _begin(topic: str, number: int, offset: int, seconds: float, call: Cal
     shared = call.server.shared
     try:
         log: Log = call.server.topics.log(topic, number)
-        if log.format.name != "kafka":
-            raise KafkaError(
-                Code.POLICY_VIOLATION, "Of a topic of Kafka 0.7's format whole segments go only."
-            )
+        _check_policy(log, call)
         if offset == _HIGH_WATERMARK or offset > log.high_watermark:
             # In Kafka the high watermark of the only replica covers what acks=1 has answered.
             await shared.flusher.flush_now(log)
@@ -84,6 +85,20 @@ async def _begin(topic: str, number: int, offset: int, seconds: float, call: Cal
         return _Begun(Code.NONE, begins)
     everywhere = leadership.when_deleted(offset).addTimeout(seconds, shared.clock, _late)
     return _Begun(Code.NONE, begins, everywhere)
+
+
+def _check_policy(log: Log, call: Call) -> None:
+    """Raise KafkaError where nothing may be deleted before an offset."""
+    if log.format.name != "kafka":
+        raise KafkaError(
+            Code.POLICY_VIOLATION, "Of a topic of Kafka 0.7's format whole segments go only."
+        )
+    if log.topic == STATE_TOPIC:
+        raise KafkaError(Code.INVALID_TOPIC_EXCEPTION, "The topic is the brokers' own.")
+    if call.server.shared.config.topic(log.topic).is_only_compacted:
+        raise KafkaError(
+            Code.POLICY_VIOLATION, "A compacted topic keeps the latest message of each key."
+        )
 
 
 def _late(_: object, __: float) -> int:
