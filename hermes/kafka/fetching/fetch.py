@@ -221,11 +221,21 @@ class Fetch(CountingWaiter):
         return found if isinstance(found, list) and self._is_made else self._made(found)
 
     async def _made(self, reading: "list[Fetched] | Deferred[list[Fetched]]") -> list[Fetched]:
-        """Make batches of what logs of 0.7 hold."""
+        """Make batches of what logs of 0.7 hold, as long as the response has room for one more.
+
+        What is compressed may expand to many times what was read.
+        """
         found: list[Fetched] = await settled(reading)
+        left, is_first = self._max_bytes, True
         for place, fetched in enumerate(found):
             if isinstance(fetched.records, LegacyRange):
-                found[place] = await self._batch(fetched, fetched.records, found)
+                if left > 0 or is_first:
+                    fetched = await self._batch(fetched, fetched.records, found)
+                else:
+                    fetched = fetched.emptied()
+                found[place] = fetched
+            if fetched.size_bytes:
+                left, is_first = left - fetched.size_bytes - _PARTITION_BYTES, False
         return found
 
     async def _batch(self, fetched: Fetched, wanted: LegacyRange, others: list[Fetched]) -> Fetched:

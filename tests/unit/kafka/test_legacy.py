@@ -137,6 +137,41 @@ def test_a_message_larger_than_asked_for_is_sent_whole(bench: KafkaBench) -> Non
     assert [len(each.value or b"") for each in records] == [10_000]
 
 
+def test_what_sets_expand_to_counts_towards_the_largest_response(tmp_path: Path) -> None:
+    """Else a few bytes that are asked for of each of many partitions would fill the memory."""
+    bench = KafkaBench(tmp_path, topics={"old": {"partitions": 4}})
+    bench.shared.topics.create_declared("old")
+    for partition in (1, 2, 3):
+        log = bench.shared.topics.for_produce("old", partition)
+        data = encode_message_set([b"x" * 10_000], Codec.GZIP)
+        log.append((data,), len(data), 1, NOW_MS)
+        log.flush()
+    kinds = messages("Fetch", 11, "request")
+    partitions = tuple(
+        kinds.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1)
+        for number in range(4)
+    )
+    answer = bench.ask(
+        "Fetch",
+        11,
+        replica_id=-1,
+        max_wait=_ms(0),
+        min_bytes=1,
+        max_bytes=15_000,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(kinds.FetchTopic(topic="old", partitions=partitions),),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    found = answer.responses[0].partitions
+    assert [each.error_code for each in found] == [0, 0, 0, 0]
+    assert [len(each.records) // 10_000 for each in found] == [0, 1, 1, 0]
+    assert found[3].high_watermark > 0
+    bench.close()
+
+
 @pytest.mark.parametrize(("offset", "code"), [(-1, 1), (14, 1), (13, 0)])
 def test_offsets_beyond_the_log_are_out_of_range(bench: KafkaBench, offset: int, code: int) -> None:
     append(bench, b"one")
