@@ -180,7 +180,11 @@ class Fetch(CountingWaiter):
     async def _wait_for_many(self, found: list[Fetched]) -> Any:
         pairs = list(zip(self._wanted, found, strict=True))
         places = cooperatively(self._shared.scheduler, pairs, lambda pair: _place_of(*pair))
-        answer = self._wait(await settled(places), found)
+        try:
+            answer = self._wait(await settled(places), found)
+        except BaseException:  # the client has left
+            _release_all(found)
+            raise
         del places, pairs, found  # what waits for long keeps no more of it than it needs
         return await _response_of(answer)
 

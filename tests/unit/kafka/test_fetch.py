@@ -14,7 +14,9 @@ from kafka_logs import append_batch, append_values
 from hermes.kafka.apis import APIS
 from hermes.protocol.record_batches import next_in
 from hermes.protocol.records import Record, encode_batch, iterate_records
+from hermes.server.fairness import QUANTUM_ENTRIES
 from hermes.storage import Log
+from hermes.storage.files import FEW_BYTES
 
 VERSIONS = range(APIS[1].lowest, APIS[1].highest + 1)
 
@@ -320,6 +322,38 @@ def test_who_leaves_waits_no_longer(bench: KafkaBench) -> None:
     connection.connectionLost()
     assert len(bench.server.shared.waiting) == 0
     assert connection not in bench.connections._unfinished
+
+
+def test_who_leaves_while_a_fetch_of_very_many_partitions_begins_to_wait_holds_no_file(
+    tmp_path: Path,
+) -> None:
+    count = QUANTUM_ENTRIES + 1
+    bench = KafkaBench(
+        tmp_path,
+        topics={"new": {"format": "kafka", "partitions": count}},
+        fetch_session_memory="0",
+    )
+    bench.shared.topics.create_declared("new")
+    append(bench, b"x" * 2 * FEW_BYTES, partition=count - 1)
+    file = log_of(bench, count - 1).view.segments[-1].file
+    fetch(bench)
+    places = [(number, 0) for number in range(count)]
+    options = {"max_bytes": 1 << 20, "min_bytes": 1 << 20, "wait_ms": 1000, "places": places}
+    users, turns, waits = file.users, 0, False
+    while not waits:
+        connection, transport = bench.connect_kafka()
+        connection.dataReceived(request(bench, 12, **options))
+        for _ in range(turns):
+            call = min(bench.clock.getDelayedCalls(), key=lambda each: each.getTime())
+            bench.clock.calls.remove(call)
+            call.func(*call.args, **call.kw)
+        waits = len(bench.server.shared.waiting) == 1
+        connection.connectionLost()
+        bench.turns(transport)
+        assert file.users == users, f"left after {turns} turns"
+        turns += 1
+    assert turns > 1
+    bench.close()
 
 
 def test_nothing_waits_for_who_has_left_behind_much_that_is_not_read(
