@@ -206,13 +206,9 @@ class Produces:
         assert entry.found is not None
         log = partition = None
         try:
+            self._check_found(entry, entry.found)
             partition = self._topics.partition(entry.found.name, entry.partition)
             log = partition.log
-            if entry.has_joined and log.topic_id not in (None, entry.found.id):
-                # It was deleted and made again while the partition joined the transaction.
-                raise UnknownTopicError(
-                    f"topic {quoted(entry.found.name)} was deleted and created again"
-                )
             if needs_all and partition.leadership is not None:
                 partition.leadership.check_enough()
             if entry.message_set is None:
@@ -240,6 +236,17 @@ class Produces:
         entry.log, entry.opening, entry.end_offset = log, log.openings, done.end_offset
         entry.base_offset, entry.append_time_ms = done.base_offset, done.append_time_ms
         entry.start_offset = log.earliest
+
+    def _check_found(self, entry: Entry, found: ClusterTopic) -> None:
+        """Refuse a topic that was deleted and created again while its batch was looked at.
+
+        It may be one of another format, or one in which the producer has no transaction.
+        """
+        now = self._topics.asked(entry.topic)
+        if now is None or (now.id, now.format) != (found.id, found.format):
+            if not isinstance(entry.topic, str):
+                raise KafkaError(Code.UNKNOWN_TOPIC_ID)
+            raise UnknownTopicError(f"topic {quoted(found.name)} was deleted meanwhile")
 
     def _check_awaited(self, entry: Entry, log: Log) -> None:
         has = log.producers

@@ -310,6 +310,56 @@ def test_compressed_batches_are_read_in_a_thread_and_only_where_they_have_to_be(
             assert bool(calls) == is_read
 
 
+def make(bench: KafkaBench, name: str, log_format: str) -> None:
+    """Create a topic: a compacted one of Kafka's format, or one of 0.7's."""
+    if log_format == "0.7":
+        bench.shared.topics.create(name)
+        return
+    kinds = messages("CreateTopics", 5, "request")
+    topic = kinds.CreatableTopic(
+        name=name,
+        num_partitions=1,
+        replication_factor=1,
+        assignments=(),
+        configs=(kinds.CreatableTopicConfig(name="cleanup.policy", value="compact"),),
+    )
+    wait = timedelta(seconds=1)
+    bench.ask("CreateTopics", 5, topics=(topic,), timeout=wait, validate_only=False)
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize(("before", "after"), [("kafka", "0.7"), ("0.7", "kafka")])
+def test_nothing_goes_into_a_topic_that_was_made_again_while_a_batch_was_looked_at(
+    bench: KafkaBench, version: int, before: str, after: str
+) -> None:
+    """It may have another format by now, and who names it by its id doesn't mean it."""
+    produce(bench, version, BATCH, BATCH)  # which loads what carries it out
+    make(bench, "made", before)
+    found = bench.server.topics.get("made")
+    assert found is not None
+    in_thread, under_way = bench.server.in_thread, Deferred[None]()
+
+    def later(function: Any, *args: Any) -> Any:
+        bench.server.in_thread = in_thread
+        return under_way.addCallback(lambda _: in_thread(function, *args))
+
+    bench.server.in_thread = later
+    key = b"key" if before == "kafka" else None
+    sent = encode_batch([Record(0, 5, key, b"one")], RecordCodec.ZSTD)
+    named = {"topic_id": found.id} if version >= 13 else {"name": "made"}
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(request(bench, version, sent, named=named))
+    bench.ask("DeleteTopics", 3, topic_names=("made",), timeout=timedelta(seconds=1))
+    make(bench, "made", after)
+    under_way.callback(None)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (topic,) = decode_answer("Produce", version, answer).responses
+    code = Code.UNKNOWN_TOPIC_ID if version >= 13 else Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.partition_responses[0].error_code == code
+    assert bench.shared.topics.for_produce("made", 0).end_offset == 0
+
+
 def test_a_topic_has_a_limit_of_its_own(tmp_path: Path) -> None:
     with serving(tmp_path, max_batch_bytes=len(BATCH)) as bench:
         assert produce(bench, 9, BATCH).error_code == 0
