@@ -243,6 +243,8 @@ class Produces:
         It may be one of another format, or one in which the producer has no transaction.
         """
         now = self._topics.asked(entry.topic)
+        if now is found:
+            return
         if now is None or (now.id, now.format) != (found.id, found.format):
             if not isinstance(entry.topic, str):
                 raise KafkaError(Code.UNKNOWN_TOPIC_ID)
