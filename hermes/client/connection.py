@@ -591,14 +591,14 @@ class Channel:
 def _connected(host: str, port: int, seconds: float) -> socket.socket:
     """Connect to the first address of a host that accepts; they share the time."""
     found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    until = time.monotonic() + seconds
-    for left, (*_, address) in zip(range(len(found), 0, -1), found, strict=True):
+    for count, (*_, address) in zip(range(len(found), 0, -1), found, strict=True):
+        began = time.monotonic()
         try:
-            share = max(until - time.monotonic(), _LEAST_SECONDS) / left
-            return socket.create_connection(address[:2], share)
+            return socket.create_connection(address[:2], max(seconds, _LEAST_SECONDS) / count)
         except OSError:
-            if left == 1:
+            if count == 1:
                 raise
+        seconds -= time.monotonic() - began
     raise OSError("it has no address")
 
 

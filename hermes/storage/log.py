@@ -676,17 +676,12 @@ class Log:
         """
         self._shut("the topic was deleted")
         try:
-            # First, or after a crash the next log of its name would be taken for this one; but on
-            # a full disk only what is deleted makes room for it.
+            # First, lest a crash leaves it to the next log; a full disk has no room before.
             with suppress(DiskFullError):
-                self._forget()
+                self.sidecar.forget()
             self.state.directory.delete(from_end=not self.state.is_sole_copy)
-            self._forget()
+            self.sidecar.forget()
         except OSError as error:
             what = f"{self.name}: delete {error.filename or ''}"
             raise storage_error(what, error) from error
         return self.size_bytes
-
-    def _forget(self) -> None:
-        for each in self.state.sidecars:
-            each.forget()
