@@ -451,10 +451,7 @@ class GroupCoordinator:
             code = entry.group.may_fetch(member_id, member_epoch)
             if code is not Code.NONE:
                 return code, {}
-        found = {} if entry is None else self.expiry.shown(entry)
-        if partitions is None:
-            return Code.NONE, found
-        return Code.NONE, {each: found[each] for each in partitions if each in found}
+        return Code.NONE, {} if entry is None else self.expiry.shown(entry, partitions)
 
     async def delete_offsets(
         self, name: str, partitions: Sequence[TopicPartition]

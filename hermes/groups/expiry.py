@@ -73,13 +73,17 @@ class OffsetExpiry:
         if gone:
             await self._groups.write(entry, Change(group.name, offsets=dict.fromkeys(gone)))
 
-    def shown(self, entry: GroupEntry) -> dict[TopicPartition, Committed]:
-        """What a group has committed, without what is of topics that are deleted."""
+    def shown(
+        self, entry: GroupEntry, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """What a group has committed, of some partitions or of all, but not of deleted topics."""
+        offsets, is_gone = entry.offsets, self._groups.topics.is_gone
+        if partitions is not None:
+            offsets = {each: offsets[each] for each in partitions if each in offsets}
         return {
             partition: committed
-            for partition, committed in entry.offsets.items()
-            if committed.topic_id is None
-            or not self._groups.topics.is_gone(partition.topic, committed.topic_id)
+            for partition, committed in offsets.items()
+            if committed.topic_id is None or not is_gone(partition.topic, committed.topic_id)
         }
 
     def topic_gone(self, topic: str) -> None:

@@ -237,18 +237,18 @@ async def _fetch(
         return Code.INVALID_GROUP_ID, ()
     if not call.permits(Operation.DESCRIBE, Resource.group(group)):
         return Code.GROUP_AUTHORIZATION_FAILED, ()
-    code, offsets = await call.server.groups.fetch(group, None, member_id, member_epoch)
+    named, wanted = [], None
+    if asked is not None:
+        named = await _named(asked, call)
+        wanted = [TopicPartition(name, n) for e, name, _ in named for n in e.partition_indexes]
+    code, offsets = await call.server.groups.fetch(group, wanted, member_id, member_epoch)
     if code is not Code.NONE:
         return code, ()
     unstable = call.server.groups.unstable(group) if stable else ()
     if asked is None:
         return code, _topics(call, _all_of(offsets, unstable, call))
     found = []
-    # Once each, however often it is named.
-    for topic in {
-        (getattr(e, "name", None), getattr(e, "topic_id", None)): e for e in asked
-    }.values():
-        name, refusal = _topic_of(topic, call, Operation.DESCRIBE)
+    for topic, name, refusal in named:
         places = []
         for number in dict.fromkeys(topic.partition_indexes):
             committed, code_of_it, place = _NO_OFFSET, refusal, TopicPartition(name, number)
@@ -260,6 +260,16 @@ async def _fetch(
             await call.after_entry()
         found.append((topic, places))
     return code, _topics(call, found)
+
+
+async def _named(asked: Any, call: Call) -> list[tuple[Any, str, Code]]:
+    """The topics that are asked for, once each, with their names, and why not to tell of them."""
+    once = {(getattr(e, "name", None), getattr(e, "topic_id", None)): e for e in asked}
+    named = []
+    for each in once.values():
+        named.append((each, *_topic_of(each, call, Operation.DESCRIBE)))
+        await call.after_entry()
+    return named
 
 
 class _NamedTopic:

@@ -456,3 +456,21 @@ def test_quotas_hold_kafkas_clients_back_and_lose_nothing(
     assert log.end_offset == 60
     assert bench.clock.seconds() >= 1
     bench.close()
+
+
+def test_who_asks_for_one_offset_of_a_group_has_the_others_left_alone(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"committed_offset": 5, "committed_metadata": "", "committed_leader_epoch": -1}
+    places = [{"partition_index": each, **place} for each in range(3)]
+    topics = [{"name": "new", "partitions": places}]
+    group = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1}
+    ask(bench, "OffsetCommit", 8, topics=topics, **group)
+    looked_at: list[str] = []
+    monkeypatch.setattr(
+        bench.cluster.topics, "is_gone", lambda name, topic_id: bool(looked_at.append(name))
+    )
+    asked = [{"name": "new", "partition_indexes": [1, 1]}]
+    (found,) = ask(bench, "OffsetFetch", 8, groups=[{"group_id": "g", "topics": asked}]).groups
+    assert [each.committed_offset for each in found.topics[0].partitions] == [5]
+    assert looked_at == ["new"]
