@@ -1,9 +1,10 @@
 """What the groups of a broker forget: offsets that have expired, and those of deleted topics."""
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import deferLater
 
 from hermes.groups.consumer_group import ConsumerGroup
 from hermes.groups.group_entry import GroupEntry
@@ -18,6 +19,9 @@ _EXPIRY_SECONDS: Final = 600.0
 
 #: For how long deleted topics are gathered whose offsets are to be forgotten.
 _GATHER_SECONDS: Final = 1.0
+
+#: How many groups and offsets are looked at in one go, if a group has no more.
+_AT_A_TIME: Final = 1_000
 
 
 class OffsetExpiry:
@@ -54,9 +58,19 @@ class OffsetExpiry:
 
     async def expire(self) -> None:
         """Forget offsets that have expired, and empty groups; KafkaError if none can be read."""
+        async for entry in self._all():
+            await self._expire(entry)
+
+    async def _all(self) -> AsyncIterator[GroupEntry]:
+        """All groups, one after the other, while others have turns."""
+        seen = 0
         for entry in await self._groups.all():
             if self._groups.entries.get(entry.group.name) is entry:
-                await self._expire(entry)
+                yield entry
+            seen += 1 + len(entry.offsets)
+            if seen >= _AT_A_TIME:
+                seen = 0
+                await deferLater(self._groups.clock, 0)
 
     async def _expire(self, entry: GroupEntry) -> None:
         group, retention_ms = entry.group, self._groups.settings().retention_ms
@@ -105,7 +119,7 @@ class OffsetExpiry:
 
         `gone`: when each was deleted, in ms since 1970, by its name.
         """
-        for entry in await self._groups.all():
+        async for entry in self._all():
             forgotten = entry.unchanging(
                 partition
                 for partition, committed in entry.offsets.items()

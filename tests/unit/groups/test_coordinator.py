@@ -377,6 +377,20 @@ def test_whose_a_group_is_is_worked_out_once_for_the_same_brokers(
     assert len(asked) <= 3
 
 
+def test_others_have_turns_while_expired_offsets_are_looked_for(world: World) -> None:
+    committed = Committed(5, -1, "", world.now_ms(), topic_id=uuid4())
+    places = [TopicPartition("clicks", number) for number in range(1000)]
+    for name in ("g", "h", "i"):
+        asked = world.groups.commit(name, "", None, -1, dict.fromkeys(places, committed))
+        assert world.done(asked) is Code.NONE
+    looked_at: list[str] = []
+    world.topics.is_gone = lambda name, topic_id: bool(looked_at.append(name))
+    begin_expiry(world)
+    assert len(looked_at) == 1000
+    world.clock.pump([0] * 3)
+    assert len(looked_at) == 3000
+
+
 def test_expiry_goes_on_by_itself(world: World) -> None:
     world.commit(5, CLICKS)
     world.clock.pump([600] * (7 * 144 + 1))
