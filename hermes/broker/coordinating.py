@@ -25,7 +25,7 @@ from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.embedded import EmbeddedCoordination
-from hermes.coordination.embedded.guard import PasswordChecker
+from hermes.coordination.embedded.guard import KnowsUsers
 from hermes.coordination.embedded.own_nodes import OwnNodes
 from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.store import FILE_NAME
@@ -68,7 +68,7 @@ class Coordination:
         now_ms: Callable[[], int],
         *,
         own: OwnAccess | None = None,
-        users: PasswordChecker | None = None,
+        users: KnowsUsers | None = None,
         rules: Rules | None = None,
     ) -> None:
         self.security = PLAIN

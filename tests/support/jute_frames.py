@@ -1,13 +1,17 @@
 """ZooKeeper's wire protocol in bytes, for tests that speak it without a library."""
 
 import struct
+from typing import Any
 
 from hermes_testkit import RawClient, frame
+from twisted.internet.testing import StringTransport
 
 __all__ = [
     "OPEN_ACL",
     "JuteClient",
+    "Transport",
     "acl",
+    "answers",
     "connect_request",
     "create",
     "exists",
@@ -99,3 +103,31 @@ class JuteClient(RawClient):
         if len(reply) < 20:
             raise ConnectionResetError("the server closed the connection")
         return struct.unpack_from(">i", reply, 16)[0], reply[20:]
+
+
+def answers(connection: Any) -> list[tuple[int, int]]:
+    """The xid and the error of each answer but the first."""
+    data, found = connection.transport.value(), []
+    while data:
+        (size,) = struct.unpack_from(">i", data)
+        found.append(struct.unpack_from(">i8xi", data, 4))
+        data = data[4 + size :]
+    return found[1:]
+
+
+class Transport(StringTransport):
+    """Remembers whether it was asked to read, and to abort."""
+
+    is_reading = True
+    aborting = False
+    bufferSize = 65536
+
+    def pauseProducing(self) -> None:
+        self.is_reading = False
+
+    def resumeProducing(self) -> None:
+        self.is_reading = True
+
+    def abortConnection(self) -> None:
+        self.aborting = True
+        self.connected = False

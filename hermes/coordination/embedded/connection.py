@@ -73,8 +73,8 @@ class CoordinationConnection(Protocol):
         self.asks_for_passwords = guard.asks_for_passwords
         self._guard = guard
         self._host = host or ""
-        self._user: str | None = None  # who has authenticated by a password
-        self._is_checking = False  # a password, in a thread
+        self._user: str | None = None  # who has authenticated, for those who know users
+        self._is_checking = False  # a password or groups, in a thread
         self._processor: GuardedProcessor | None = None  # from the connect request on
         self._receiver = ClientReceiver()
         self._owed: deque[float] = deque()  # when the requests came that have no response
@@ -103,6 +103,11 @@ class CoordinationConnection(Protocol):
             assert principal is not None, "the listener demands it"
             self.rights.principal = principal
             self.rights.identities[verified_identity(principal)] = None
+            if self._guard.users is not None:
+                self._is_checking = True  # nothing is served until its groups are known
+                self._guard.users.groups_of_certified(self, principal).addCallbacks(
+                    self._certified, self._not_certified, callbackArgs=(principal,)
+                )
 
     def dataReceived(self, data: bytes) -> None:
         if self._ended:
@@ -283,6 +288,27 @@ class CoordinationConnection(Protocol):
                 self._guard.users.connected(self, user, object())
         self._queue_up()
         self._update_reading()
+
+    def _certified(self, _: Any, principal: str) -> None:
+        """The groups of whom a certificate names are known, and are kept up to date."""
+        self._is_checking = False
+        assert self._guard.users is not None
+        if self._ended:
+            self._guard.users.disconnected(self, principal)
+            return
+        self._user = principal
+        self._queue_up()
+        self._update_reading()
+
+    def _not_certified(self, failure: Failure) -> None:
+        self._clients.limited_log.warn(
+            "uncertified",
+            "closing {address}: its groups can't be looked up: {reason}",
+            address=self._address,
+            reason=failure.getErrorMessage(),
+        )
+        if not self._ended:
+            self.abort()
 
     def _not_checked(self, failure: Failure) -> None:
         """Nobody knows whether it is right: the client may try again."""

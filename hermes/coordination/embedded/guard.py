@@ -30,9 +30,15 @@ class GuardedConnection(Protocol):
     def revoke(self, reason: str) -> None: ...
 
 
-class PasswordChecker(Protocol):
+class KnowsUsers(Protocol):
     def check_password(self, address: str, name: str, password: str) -> "Deferred[Any]":
         """A Deferred of the user, or of None; it fails when passwords can't be checked now."""
+
+    def groups_of_certified(self, connection: GuardedConnection, principal: str) -> "Deferred[Any]":
+        """Have the rules know the groups of whom a certificate names; fires once they do.
+
+        It fails when they can't be looked up now.
+        """
 
     def connected(self, connection: GuardedConnection, user: Any, revision: object) -> None:
         """A connection is a user's, and is to be ended when the user is gone."""
@@ -47,7 +53,7 @@ class Guard:
     Attributes:
         authentication: `none`, `tls` or `scram`, as `ListenerConfig` has it.
         tls: None: it doesn't do TLS.
-        users: needed for `scram`.
+        users: needed for `scram`, and for the groups of those that `tls` names.
         rules: the access rules; None: there never are any.
         shown: remembers what they say about long lists.
         reserved: the names that no user of this listener has.
@@ -55,7 +61,7 @@ class Guard:
 
     authentication: str = NONE
     tls: TlsConfig | None = None
-    users: PasswordChecker | None = field(default=None, repr=False)
+    users: KnowsUsers | None = field(default=None, repr=False)
     rules: Rules | None = field(default=None, repr=False)
     shown: VisibleNames | None = field(default=None, repr=False)
     reserved: frozenset[str] = frozenset((ANONYMOUS, INTERNAL))
@@ -93,8 +99,14 @@ class OwnUsers:
         is_password = hmac.compare_digest(password.encode("utf-8", "replace"), self._password)
         return succeed(_Own(self._name.decode()) if is_name and is_password else None)
 
+    def groups_of_certified(
+        self, connection: GuardedConnection, principal: str
+    ) -> "Deferred[None]":
+        """Nobody has a certificate here."""
+        return succeed(None)
+
     def connected(self, connection: GuardedConnection, user: Any, revision: object) -> None:
-        """See `PasswordChecker`: this one is never removed."""
+        """See `KnowsUsers`: this one is never removed."""
 
     def disconnected(self, connection: GuardedConnection, name: str) -> None:
         pass

@@ -23,7 +23,7 @@ from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.commit_queue import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory
 from hermes.coordination.embedded.database import Stored
-from hermes.coordination.embedded.guard import Guard, PasswordChecker, own_guard
+from hermes.coordination.embedded.guard import Guard, KnowsUsers, own_guard
 from hermes.coordination.embedded.guarded_processor import GuardedProcessor
 from hermes.coordination.embedded.limits import MAX_TREE_BYTES
 from hermes.coordination.embedded.own_nodes import OwnNodes
@@ -86,7 +86,7 @@ class EmbeddedCoordination(Service):
         max_session_timeout_ms: int | None = None,
         max_bytes: int = MAX_TREE_BYTES,
         is_new: Callable[[], bool] = lambda: True,
-        users: PasswordChecker | None = None,
+        users: KnowsUsers | None = None,
         rules: Rules | None = None,
         own: ClientSecurity | None = None,
     ) -> None:

@@ -4,10 +4,9 @@ import struct
 from typing import Any
 
 import pytest
-from jute_frames import connect_request, get_data, request, text
+from jute_frames import Transport, answers, connect_request, get_data, request, text
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
-from twisted.internet.testing import StringTransport
 
 from hermes.config.listeners import BY_PASSWORD
 from hermes.coordination.embedded.clients import Clients
@@ -18,24 +17,6 @@ from hermes.errors import HermesError
 from hermes.security import INTERNAL, ClientSecurity
 
 PING = request(-2, 11)
-
-
-class Transport(StringTransport):
-    """Remembers whether it was asked to read, and to abort."""
-
-    is_reading = True
-    aborting = False
-    bufferSize = 65536
-
-    def pauseProducing(self) -> None:
-        self.is_reading = False
-
-    def resumeProducing(self) -> None:
-        self.is_reading = True
-
-    def abortConnection(self) -> None:
-        self.aborting = True
-        self.connected = False
 
 
 class Named:
@@ -99,16 +80,6 @@ class Server:
 
 def proof(name: str = "alice", password: str = "secret") -> bytes:
     return request(-4, 100, bytes(4) + text("digest") + text(f"{name}:{password}"))
-
-
-def answers(connection: Any) -> list[tuple[int, int]]:
-    """The xid and the error of each answer but the first."""
-    data, found = connection.transport.value(), []
-    while data:
-        (size,) = struct.unpack_from(">i", data)
-        found.append(struct.unpack_from(">i8xi", data, 4))
-        data = data[4 + size :]
-    return found[1:]
 
 
 @pytest.fixture
