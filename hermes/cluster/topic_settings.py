@@ -15,6 +15,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.python.failure import Failure
 
+from hermes.cluster.gathering import Gathered
 from hermes.cluster.shared import Shared
 from hermes.config import (
     BrokerConfig,
@@ -46,8 +47,14 @@ _SHOWN_LENGTH = 2000
 #: How long the names and values of one topic's settings may be together, in characters.
 _MAX_LENGTH = 8192
 
+#: For how many topics what the cluster has is used together.
+_MOST_TOGETHER = 20
+
 _PARTITIONS = "partitions"
 _FORMAT = "format"
+
+#: A topic, and what is to be set for it.
+_Wanted = tuple[str, Mapping[str, str]]
 
 
 class SettingChanges:
@@ -58,6 +65,7 @@ class SettingChanges:
         self._settings = shared.settings
         self._topics = shared.topics
         self._one_at_a_time = DeferredLock()
+        self._wanted = Gathered[_Wanted](self._use_wanted, _MOST_TOGETHER)
         self._log = LimitedLog(ModuleLogger(), shared.clock.seconds, _SHOWN_LENGTH)
 
     # -- topics ---------------------------------------------------------------------------------
@@ -159,25 +167,44 @@ class SettingChanges:
 
     def use_settings(self, topic: str, texts: Mapping[str, str]) -> "Deferred[None]":
         """Have exactly this be set for a topic, whether or not it exists here."""
+        return self._wanted.add((topic, texts))
+
+    async def _use_wanted(self, wanted: Sequence[_Wanted]) -> Sequence[Failure | None]:
+        """The same for some topics together: each write of the entries writes all of them."""
+        results: list[Failure | None] = []
 
         async def use() -> None:
-            entries = self._settings.entries
-            if entries.get(topic) != texts:
-                config = self._with_entry(topic, parse_topic_settings(texts))
-                await self._use_entries({**entries, topic: dict(texts)}, [topic], config)
+            entries, config = dict(self._settings.entries), self._settings.config
+            changed: list[str] = []
+            for topic, texts in wanted:
+                await self._turn()
+                try:
+                    _check_length(texts)
+                    if entries.get(topic) != texts:
+                        config = self._with_entry(topic, parse_topic_settings(texts), config)
+                        entries[topic] = dict(texts)
+                        changed.append(topic)
+                    results.append(None)
+                except HermesError:
+                    results.append(Failure())  # type: ignore[no-untyped-call]
+            if changed:
+                await self._use_entries(entries, changed, config)
 
-        return self._made(lambda: _check_length(texts), use)
+        await self._made(lambda: None, use)
+        return results
 
     def check_alter(self, request: AlterTopicRequest) -> None:
         """Refuse what `alter_topic` would refuse, and change nothing."""
         self._altered(request)
 
-    def _with_entry(self, topic: str, entry: TopicConfig | None) -> BrokerConfig:
-        """The settings with a topic's entry, or without one.
+    def _with_entry(
+        self, topic: str, entry: TopicConfig | None, config: BrokerConfig | None = None
+    ) -> BrokerConfig:
+        """The settings, those in force unless given, with a topic's entry, or without one.
 
         Raises ConfigError: the topic can't have such a retention policy.
         """
-        config = self._settings.config
+        config = self._settings.config if config is None else config
         altered = dict(config.altered)
         altered.pop(topic, None)
         if entry is None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from broker_bench import BrokerBench
@@ -23,6 +23,7 @@ from hermes.coordination.topic_tree import TopicTree, TreeContents
 from hermes.errors import CoordinationUnavailableError
 from hermes.protocol import encode_message_set
 from hermes.replication.state import TopicReplicas, first_state
+from hermes.storage import TopicEntries
 
 ID = UUID(int=1)
 
@@ -161,8 +162,33 @@ def test_a_topic_is_not_taken_for_one_of_single_copies_where_its_copies_can_not_
     assert topics.get("t") is None
     assert bench.directory.get("t", 0) is None
     assert not topics.is_gone("t", ID)
-    tree.change("t", lambda node: node and replace(node, settings={"retention_hours": "1"}))
+    tree.change("t", lambda node: node and replace(node, settings={"retention_time": "1h"}))
     known = tree.read(known)
     part.on_state(ClusterState(known, {}))
     assert topics.get("t") is None
+    part.stop()
+
+
+def test_settings_of_many_topics_are_written_together(
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a broker learns of them that is new in its cluster, each in a file with all of them."""
+    written: list[int] = []
+    write_entries = bench.directory.write_entries
+
+    def counted(entries: TopicEntries) -> None:
+        written.append(len(entries))
+        write_entries(entries)
+
+    monkeypatch.setattr(bench.directory, "write_entries", counted)
+    part = part_of(bench, Reached())
+    settings = {"retention_time": "1h"}
+    nodes = {f"t{number}": TopicNode(uuid4(), "kafka", (), settings) for number in range(500)}
+    nodes["odd"] = TopicNode(uuid4(), "kafka", (), {"no such": "setting"})
+    part.on_state(ClusterState(TreeContents(1, nodes, {}), {}))
+    while len(bench.settings.entries) < len(nodes) - 1:
+        bench.turns()
+    assert bench.settings.entries.keys() == nodes.keys() - {"odd"}
+    assert bench.settings.config.topic("t499").retention_time_ms == 3_600_000
+    assert len(written) < 50
     part.stop()
