@@ -406,11 +406,7 @@ class TopicTree:
         def decide(found: Node | None) -> Sequence[Operation]:
             before = b"" if found is None else found.value
             after = change(before)
-            if after == before:
-                return ()
-            if found is None:
-                return (("create", path, after),)
-            return (("set_data", path, after, found.version),)
+            return () if after == before else (_written(path, after, found),)
 
         self._changes.carry_out(path, decide)
 
@@ -446,10 +442,7 @@ class TopicTree:
             following = first[0] + count
             if following >= _PRODUCER_IDS_END:
                 raise InvalidNodeError(f"{PRODUCER_IDS}: no producer id is left after {first[0]}")
-            value = b"%d" % following
-            if found is None:
-                return (("create", PRODUCER_IDS, value),)
-            return (("set_data", PRODUCER_IDS, value, found.version),)
+            return (_written(PRODUCER_IDS, b"%d" % following, found),)
 
         self._changes.carry_out(PRODUCER_IDS, decide)
         return first[0]

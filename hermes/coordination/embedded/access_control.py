@@ -31,11 +31,6 @@ _VERIFIED = ":verified"
 _LONGEST_NETWORK = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128")
 
 
-def authenticate(scheme: str, credential: bytes) -> AclIdentity | None:
-    """The identity that a credential (`user:password` for `digest`) proves; None if none."""
-    return credential_identity(credential) if scheme == "digest" else None
-
-
 def credential_identity(credential: bytes) -> AclIdentity:
     """What `user:password` is to ACLs: the user, and a hash of both."""
     user = credential.partition(b":")[0].decode("utf-8", "replace")
@@ -47,12 +42,11 @@ def add_identity(identities: dict[AclIdentity, None], scheme: str, credential: b
     """Add what a client has proved; AUTH_FAILED for what proves nothing, and one too many."""
     if len(credential) > MAX_CREDENTIAL_BYTES:
         raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, f"{len(credential)} bytes of proof")
-    identity = authenticate(scheme, credential)
-    if identity is None:
-        # An address proves itself: ZooKeeper lets its clients claim it.
-        if scheme != "ip":
-            raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, scheme)
+    if scheme == "ip":  # an address proves itself: ZooKeeper lets its clients claim it
         return
+    if scheme != "digest":
+        raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, scheme)
+    identity = credential_identity(credential)
     if identity not in identities and len(identities) >= MAX_IDENTITIES:
         raise RequestRefusedError(ZooKeeperCode.AUTH_FAILED, "too many identities")
     identities[identity] = None

@@ -49,7 +49,10 @@ class Condition(NamedTuple):
 
 def condition_of(path: Path) -> Condition:
     """Read and check a file; blocks. StorageError: it is missing, damaged, or in use."""
-    stored = _read(path)
+    return _condition(_read(path))
+
+
+def _condition(stored: Stored) -> Condition:
     parents = Counter(node.path.rpartition("/")[0] for node in stored.nodes)
     groups = parents[CONSUMERS] + parents[KAFKA_GROUPS]
     return Condition(len(stored.nodes), groups, len(stored.sessions), stored.taken_ms)
@@ -61,7 +64,7 @@ def restore(path: Path, source: Path) -> Condition:
     The present file is kept beside it, its name ending in `.damaged`. Raises StorageError: the
     source can't be used, or a broker serves from the file. Nothing was changed.
     """
-    condition, stored = condition_of(source), _read(source)
+    stored = _read(source)
     _check_unused(path)
     nodes = tuple(node for node in stored.nodes if not node.owner)
     newest = max(_newest_zxid(each, stored.zxid) for each in (path, snapshot_path(path)))
@@ -77,7 +80,7 @@ def restore(path: Path, source: Path) -> Condition:
         os.replace(restored, path)
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"can't restore {path}: {error}") from error
-    return condition
+    return _condition(stored)
 
 
 def _read(path: Path) -> Stored:
