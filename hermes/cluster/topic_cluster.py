@@ -163,9 +163,11 @@ class TopicCluster:
         """In the reactor's thread: something was read."""
         if self._stopping:
             return
-        if state is not None:
-            self._on_state(state)
-        self._settle(asked)
+        try:
+            if state is not None:
+                self._on_state(state)
+        finally:
+            self._settle(asked)
 
     def _failed(self, asked: int) -> None:
         """In the reactor's thread: nothing could be read. Who asked before is told."""

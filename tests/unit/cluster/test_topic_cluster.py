@@ -110,3 +110,20 @@ def test_a_topic_is_known_again_once_somebody_has_mended_its_node(
     assert following.cluster._wake.is_set()
     assert following.look().contents.topics == {"t": node}
     assert following.told[-1].contents.unreadable == set()
+
+
+def test_a_fault_of_who_is_told_leaves_nobody_waiting(coordination: MemoryCoordination) -> None:
+    """Else whoever created a topic in that moment would never be answered."""
+    following = Following(coordination)
+
+    def fails(state: ClusterState) -> None:
+        raise ValueError("a fault of ours")
+
+    following.cluster._on_state = fails
+    refreshed: list[object] = []
+    following.cluster.refreshed().addCallback(refreshed.append)
+    tree = following.cluster._connected()
+    assert tree is not None
+    with pytest.raises(ValueError, match="a fault of ours"):
+        following.cluster._look(tree, 1)
+    assert refreshed == [None]
