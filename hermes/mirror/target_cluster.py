@@ -4,7 +4,7 @@ Its queries block: the planner's thread asks. `send` returns at once.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -179,11 +179,7 @@ class TargetCluster:
         """Where its topics come from, of one format; None where nobody can keep that."""
         if self.session is None:
             return None
-        if not of_records:
-            return TreeOrigins(self.session)
-        kafka = self.kafka
-        # Without a listener for Kafka's clients nobody reads such topics from here.
-        return None if kafka is None else KafkaOrigins(kafka)
+        return _RecordOrigins(self) if of_records else TreeOrigins(self.session)
 
     @property
     def kafka(self) -> KafkaCluster | None:
@@ -290,6 +286,37 @@ class TargetCluster:
             self._known[broker_id] = _Broker(broker_id, address, security, self._problems)
             if former is not None:
                 former.close()
+
+
+class _RecordOrigins:
+    """Where topics of Kafka's format come from, kept from when brokers serve Kafka's clients.
+
+    Without a listener for these nobody reads such topics from here. It is asked for each time: when
+    a mirror begins, there may be no broker yet.
+    """
+
+    def __init__(self, target: TargetCluster) -> None:
+        self._target = target
+        self._found: KafkaOrigins | None = None
+
+    def read(self, topic: str) -> Mapping[str, str]:
+        kept = self._kept()
+        return {} if kept is None else kept.read(topic)
+
+    def add(self, topic: str, origins: Mapping[str, str]) -> list[str]:
+        kept = self._kept()
+        return [] if kept is None else kept.add(topic, origins)
+
+    def remove(self, topic: str, clusters: list[str]) -> None:
+        kept = self._kept()
+        if kept is not None:
+            kept.remove(topic, clusters)
+
+    def _kept(self) -> KafkaOrigins | None:
+        kafka = self._target.kafka
+        if self._found is None and kafka is not None:
+            self._found = KafkaOrigins(kafka)
+        return self._found
 
 
 class _Broker:

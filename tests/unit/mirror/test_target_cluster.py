@@ -12,11 +12,18 @@ from memory_coordination import MemoryCoordination
 from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.kafka_topics import TopicNode, format_topic, topic_node_path
 from hermes.coordination.layout import BROKER_IDS, BrokerPartition
+from hermes.coordination.listeners import (
+    BrokerListeners,
+    ListenerNode,
+    format_listeners,
+    listeners_path,
+)
 from hermes.errors import BrokerUnavailableError, NotLeaderError
 from hermes.mirror import target_cluster
 from hermes.mirror.figures import Problems
 from hermes.mirror.planning_queries import empty_set
 from hermes.mirror.target_cluster import TargetCluster
+from hermes.security import PLAIN
 
 
 @pytest.fixture
@@ -97,3 +104,23 @@ def test_so_has_one_of_kafkas_format(target: TargetCluster) -> None:
         assert target.partitions("clicks", 2) == partitions
     session.delete(f"{BROKER_IDS}/1", -1)
     assert target.partitions("clicks", 2) == partitions  # what goes there waits
+
+
+def test_origins_are_kept_from_when_brokers_serve_kafkas_clients(
+    target: TargetCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, Any] = {}
+    made = SimpleNamespace(read=kept.get, add=kept.setdefault)
+    monkeypatch.setattr(target_cluster, "KafkaOrigins", lambda cluster: made)
+    session: Any = MemoryCoordination().session()
+    session.security = PLAIN
+    target.session = session
+    origins = target.origins(of_records=True)  # asked for once, before any broker is there
+    assert origins is not None
+    assert (origins.read("clicks"), origins.add("clicks", {"east": "m"})) == ({}, [])
+    origins.remove("clicks", ["east"])
+    session.put(f"{BROKER_IDS}/0", b"h-1:localhost:1")
+    listener = ListenerNode("k", "localhost", 2, False, "none")
+    session.put(listeners_path(0), format_listeners(BrokerListeners([], kafka=[listener])))
+    origins.add("clicks", {"east": "m"})
+    assert (kept, origins.read("clicks")) == ({"clicks": {"east": "m"}}, {"east": "m"})
