@@ -85,8 +85,11 @@ class KafkaCluster:
                 asker.close()
 
     def cluster_id(self) -> str:
+        """What it is known by; BrokerUnavailableError where who answers doesn't know that yet."""
         if not self._id:
             self._id = self.look(()).cluster_id
+        if not self._id:
+            raise BrokerUnavailableError("who answers doesn't know its cluster's id yet")
         return self._id
 
     def look(self, topics: Sequence[str] | None = None) -> ClusterLook:

@@ -356,15 +356,22 @@ def coordination_of(cluster: MirrorClusterAddress) -> str:
 
 
 def cluster_id_of(session: Session | None, cluster: MirrorClusterAddress) -> str:
-    """The UUID of a cluster; without coordination, and if it is no Hermes, one of its addresses."""
+    """The UUID of a cluster; without coordination, and if it is no Hermes, one of its addresses.
+
+    Raises HermesError: nobody says it (yet). By another one, all of it would be mirrored again.
+    """
     if session is not None:
         return cluster_id(session)
     address, security = cluster.brokers[0], cluster.security
     if cluster.own is not None:
         address, security = cluster.own.address, cluster.own.security
     with _consumer(address, security) as consumer:
-        answer = consumer.cluster_id() if consumer.supports(ClusterIdRequest.TYPE) else ""
-    return answer or id_of_addresses(cluster.brokers)
+        if not consumer.supports(ClusterIdRequest.TYPE):
+            return id_of_addresses(cluster.brokers)
+        found = consumer.cluster_id()
+    if not found:
+        raise BrokerUnavailableError(f"{cluster} doesn't know its cluster's id yet")
+    return found
 
 
 def _consumer(address: _Address, security: ClientSecurity) -> SimpleConsumer:

@@ -10,6 +10,7 @@ import pytest
 from memory_coordination import MemoryCoordination
 
 from hermes.config.mirror import MirrorClusterAddress
+from hermes.coordination.cluster_id import id_of_addresses
 from hermes.coordination.kafka_topics import TopicNode, format_topic, topic_node_path
 from hermes.coordination.layout import BROKER_IDS, BrokerPartition
 from hermes.coordination.listeners import (
@@ -22,7 +23,7 @@ from hermes.errors import BrokerUnavailableError, NotLeaderError
 from hermes.mirror import target_cluster
 from hermes.mirror.figures import Problems
 from hermes.mirror.planning_queries import empty_set
-from hermes.mirror.target_cluster import TargetCluster
+from hermes.mirror.target_cluster import TargetCluster, cluster_id_of
 from hermes.security import PLAIN
 
 
@@ -61,17 +62,27 @@ class Consumer:
     """Of the broker at a port, which has as many partitions as `counts` says."""
 
     counts: ClassVar[dict[int, int]] = {}
+    is_hermes = True
+    known_id = ""
 
     def __init__(self, host: str, port: int, **settings: Any) -> None:
         self.address, self._port = f"{host}:{port}", port
 
     def supports(self, request: int) -> bool:
-        return True
+        return self.is_hermes
+
+    def cluster_id(self) -> str:
+        return self.known_id
 
     def metadata(self, topics: list[str]) -> Any:
         return SimpleNamespace(topics=[SimpleNamespace(partition_count=self.counts[self._port])])
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> "Consumer":
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
 
 
 def test_a_topic_that_was_made_anew_has_other_partitions(
@@ -124,3 +135,15 @@ def test_origins_are_kept_from_when_brokers_serve_kafkas_clients(
     session.put(listeners_path(0), format_listeners(BrokerListeners([], kafka=[listener])))
     origins.add("clicks", {"east": "m"})
     assert (kept, origins.read("clicks")) == ({"clicks": {"east": "m"}}, {"east": "m"})
+
+
+def test_a_cluster_that_does_not_know_its_id_yet_is_not_taken_for_another(
+    target: TargetCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target_cluster, "SimpleConsumer", Consumer)
+    with pytest.raises(BrokerUnavailableError, match="its cluster's id"):
+        cluster_id_of(None, target.address)
+    monkeypatch.setattr(Consumer, "known_id", "an id")
+    assert cluster_id_of(None, target.address) == "an id"
+    monkeypatch.setattr(Consumer, "is_hermes", False)
+    assert cluster_id_of(None, target.address) == id_of_addresses(target.address.brokers)
