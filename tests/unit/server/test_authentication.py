@@ -145,6 +145,17 @@ def test_the_broker_itself_is_served_on_its_own_listener_only(
         log_in(connect("127.0.0.1", own), "alice", "wonder")
 
 
+def test_nobody_keeps_the_broker_from_its_own_listener(
+    bench: BrokerBench, connect: Connect
+) -> None:
+    """Every user of the machine reaches it, and comes from the address that the broker has."""
+    own = ListenerPolicy("own", "scram", authenticator=Users.only(INTERNAL, "secret"))
+    for _ in range(30):
+        with pytest.raises(NotAuthenticatedError, match="is wrong"):
+            log_in(connect("127.0.0.1", own), INTERNAL, "guess")
+    log_in(connect("127.0.0.1", own), INTERNAL, "secret")
+
+
 def test_an_authenticator_does_not_make_anybody_the_broker_itself(
     bench: BrokerBench, connect: Connect, directory: Directory
 ) -> None:
