@@ -86,5 +86,6 @@ def visible_audit(view: AuditView, viewer: Viewer) -> AuditView:
         hidden=view.hidden if len(rows) == len(view.rows) else 0,
         losses=tuple(each for each in view.losses if viewer.sees_topic(each.topic)),
         totals=tuple(each for each in view.totals if viewer.sees_topic(each.topic)),
+        removed=tuple(each for each in view.removed if viewer.sees_topic(each[1])),
         unavailable=view.unavailable if viewer.sees_cluster else (),
     )

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from hermes.config.addresses import BrokerAddress
+from hermes.console.audit_views import AuditView
 from hermes.console.charts import Chart
 from hermes.console.cluster_client import BrokerState
 from hermes.console.cluster_sampler import ClusterView, TopicRow
@@ -12,7 +13,12 @@ from hermes.console.group_views import GroupView, Lag, LagRow, MemberRow, TopicL
 from hermes.console.page_request import NoSuchPageError, PagePermission, PageRequest
 from hermes.console.pages import _ROUTES, _check
 from hermes.console.viewer import ANYBODY, NotAllowedError, Viewer
-from hermes.console.visibility import visible_cluster, visible_group, visible_lags
+from hermes.console.visibility import (
+    visible_audit,
+    visible_cluster,
+    visible_group,
+    visible_lags,
+)
 from hermes.errors import UnknownTopicError
 from hermes.protocol import BrokerMetadata, PartitionMetadata, TopicMetadata
 from hermes.security import CLUSTER, AccessRule, AccessRules, Operation
@@ -175,3 +181,12 @@ def test_messages_end_when_the_right_or_the_session_does():
 
 def test_a_request_without_more_is_anybodys():
     assert PageRequest("GET", ()).viewer is ANYBODY
+
+
+def test_the_audit_names_no_hidden_topic():
+    removed = (("broker", "clicks", 3), ("broker", "secret", 4))
+    view = AuditView((), (), 0, (), (), removed, ("a topic secret can't be read",), False)
+    seen = visible_audit(view, CLICKS)
+    assert seen.removed == (("broker", "clicks", 3),)
+    assert "secret" not in repr(seen)
+    assert visible_audit(view, ALL) == visible_audit(view, ANYBODY) == view
