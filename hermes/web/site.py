@@ -122,6 +122,9 @@ class _Request(server.Request):
 
     def __init__(self, channel: Any, *queued: bool) -> None:
         super().__init__(channel, *queued)
+        # Else Twisted reads forms in bodies, before anything is known of who sends them, and for
+        # nobody. As an argument, its older versions wouldn't take that.
+        self._parsePOSTFormSubmission = False
         self._limited_log: LimitedLog = channel.site.limited_log
 
     def gotLength(self, length: int | None) -> None:

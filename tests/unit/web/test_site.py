@@ -22,7 +22,8 @@ class _Shown(Resource):
 
     def render(self, request: Any) -> bytes:
         path = "/".join(each.decode() for each in request.postpath)
-        return write_json(request, {"path": path, "body": len(request.content.read())})
+        body = len(request.content.read())
+        return write_json(request, {"path": path, "body": body, "args": len(request.args)})
 
 
 class _Broken(Resource):
@@ -141,6 +142,22 @@ def test_a_body_of_the_limit_is_read(client: _Client) -> None:
     length = f"Content-Length: {len(body)}"
     response = client.ask("/mine", "Host: localhost", length, method="POST", body=body)
     assert f'"body": {len(body)}' in response
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/x-www-form-urlencoded", b"a=1&b=2"),
+        ("multipart/form-data; boundary=x", b"--x\r\nContent-Disposition: form-data"),
+    ],
+)
+def test_a_form_is_left_to_who_wants_one(client: _Client, kind: str, body: bytes) -> None:
+    """To read it takes up to a quarter of a second of the reactor's, whoever sends it."""
+    headers = ("Host: localhost", f"Content-Type: {kind}", f"Content-Length: {len(body)}")
+    response = client.ask("/mine", *headers, method="POST", body=body)
+    assert response.startswith("HTTP/1.1 200 ")
+    assert f'"body": {len(body)}' in response
+    assert '"args": 0' in response
 
 
 def test_a_body_that_announces_more_is_refused_before_it_comes(client: _Client) -> None:
