@@ -7,10 +7,12 @@ takes what they have fetched without waiting.
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from hermes.aio.event_loops import AsyncioLoop, EventLoop, Signal
+from hermes.aio.openings import Opening
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.connector import Connector as BlockingConnector
 from hermes.client.groups.streams import MessageStream as BlockingStream
@@ -160,11 +162,15 @@ class BaseConnector:
         if self._closed or self._member is not None:
             raise ClientError("a connector is started once; use another one")
         loop = self._make_loop()
+        opening = Opening(partial(self._open, loop), BlockingConnector.shutdown)
         try:
-            await loop.in_thread(self._open, loop)
+            self._member = await loop.in_thread(opening.open), loop
         except BaseException:
-            self._closed = True  # what opens in spite of a cancellation closes at once
+            self._closed = True
+            opening.give_up()
             raise
+        if self._closed:  # meanwhile
+            await self.shutdown()
 
     @property
     def consumer_id(self) -> str:
@@ -216,15 +222,11 @@ class BaseConnector:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _open(self, loop: EventLoop) -> None:
+    def _open(self, loop: EventLoop) -> BlockingConnector:
         listener = None
         if self._listener is not None:
             listener = _InLoop(loop, self._listener, self.config)
-        connector = BlockingConnector(self.config, listener)
-        if self._closed:
-            connector.shutdown()
-        else:
-            self._member = connector, loop
+        return BlockingConnector(self.config, listener)
 
     def _started(self) -> tuple[BlockingConnector, EventLoop]:
         if self._member is None:

@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from hermes.aio.openings import Opening
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.metrics import RetryMetrics
 from hermes.client.retrying import RetryingConsumer as BlockingConsumer
@@ -84,7 +85,12 @@ class RetryingConsumer:
     async def __aenter__(self) -> Self:
         if self._consumer is not None:
             raise ClientError("a consumer is started once; use another one")
-        self._consumer = await asyncio.to_thread(self._make)
+        opening = Opening(self._make, BlockingConsumer.close)
+        try:
+            self._consumer = await asyncio.to_thread(opening.open)
+        except BaseException:
+            opening.give_up()
+            raise
         return self
 
     async def __aexit__(
