@@ -55,6 +55,9 @@ _log = logging.getLogger(__name__)
 # The arguments of `SendingQueue.put`.
 _Item: TypeAlias = tuple[str, Any, Any, int, int]
 
+# Keys that have to fit what they are given with.
+_CHECKED_KEYS: Final = (Keys, InPartition)
+
 # For how long a broker that did not accept a connection in time doesn't hold up messages for the
 # others again. With one broker there are no others, and every retry is worth its wait.
 _HOLD_OFF_SECONDS: Final = 10.0
@@ -185,6 +188,7 @@ class Producer:
             and type(topic) is str
             and len(messages) <= self._quick_bytes
             and topic in self._known_topics
+            and type(key) not in _CHECKED_KEYS
             and headers is None
             and partition is None
             and not unknown

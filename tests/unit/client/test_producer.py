@@ -7,6 +7,7 @@ import pytest
 from zope.interface import directlyProvides
 
 from hermes.client import Keys, Producer, ProducerConfig, ProducerData, SendResult
+from hermes.client.payloads import InPartition
 from hermes.client.sync_producer import SyncProducer
 from hermes.errors import (
     ArgumentError,
@@ -82,6 +83,21 @@ def test_a_broker_that_moves_while_a_thread_waits_for_its_turn_gets_the_messages
         monkeypatch.setattr(SyncProducer, "send_acknowledged", send_after_move)
         assert producer.send("clicks", b"1").result().offset == 0
     assert (before.payloads("clicks"), after.payloads("clicks")) == ([], [b"1"])
+
+
+@BOTH
+@pytest.mark.parametrize("key", [Keys(["a"]), InPartition(0, Keys(["a", "b"]))])
+def test_keys_for_what_is_no_list_are_refused_also_for_a_topic_that_is_known(
+    memory_broker, producer_type, key
+) -> None:
+    broker = memory_broker()
+    with producer_of(broker, producer_type=producer_type) as producer:
+        producer.send("clicks", b"1").result()
+        for _ in range(2):
+            with pytest.raises(ArgumentError, match="expected one for each message"):
+                producer.send("clicks", b"x", key=key)
+        producer.send("clicks", b"2").result()
+    assert broker.payloads("clicks") == [b"1", b"2"]
 
 
 def test_a_full_batch_leaves_without_waiting(memory_broker) -> None:
