@@ -307,6 +307,13 @@ class SendingQueue:
         finally:
             lock.release()
 
+    def check_thread(self, method: str) -> None:
+        """Raise ClientError for what the sender's own thread would wait for in vain."""
+        if threading.current_thread() is self._thread:
+            raise ClientError(
+                f"{method} can't be called by a callback or a hook, which the sender waits for"
+            )
+
     def flush(self, deadline: float) -> None:
         """Wait until what was accepted so far has an outcome, or raise BrokerTimeoutError.
 

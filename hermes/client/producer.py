@@ -226,7 +226,7 @@ class Producer:
             return partial(self._enqueue, item)
 
     def flush(self, timeout_seconds: float | None = None) -> None:
-        """Wait until everything accepted so far has its outcome. Don't call it in a hook.
+        """Wait until everything accepted so far has its outcome.
 
         Without acknowledgements it also makes sure that the brokers have read what was sent.
 
@@ -238,10 +238,12 @@ class Producer:
                 neither a callback handler nor their handle has reported it.
             BrokerTimeoutError: it takes longer; sending continues.
             BrokerUnavailableError: a connection broke: unacknowledged messages may be lost.
+            ClientError: a callback or a hook calls it, or the process was forked.
         """
         if self._is_forked:
             raise self._why_closed()
         if self._queue is not None:
+            self._queue.check_thread("flush")
             self._queue.flush(time.monotonic() + self._flush_seconds(timeout_seconds))
         self._sender.settle()
         self._raise_failures()
@@ -257,6 +259,8 @@ class Producer:
         """
         if self._closed:
             return
+        if self._queue is not None:
+            self._queue.check_thread("close")
         self._closed = True
         self._quick_bytes = -1
         self._at_exit()

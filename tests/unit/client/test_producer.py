@@ -100,6 +100,28 @@ def test_keys_for_what_is_no_list_are_refused_also_for_a_topic_that_is_known(
     assert broker.payloads("clicks") == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("method", ["flush", "close"])
+def test_a_callback_cannot_wait_for_what_it_holds_up(memory_broker, method) -> None:
+    broker = memory_broker()
+    refused = []
+
+    def wait(_) -> None:
+        try:
+            getattr(producer, method)(0)
+        except Exception as error:
+            refused.append(error)
+
+    with producer_of(broker, producer_type="async") as producer:
+        broker.paused.clear()
+        handle = producer.send("clicks", b"1")
+        handle.add_done_callback(wait)
+        broker.paused.set()
+        handle.result(10)
+        producer.flush()
+        assert [type(each) for each in refused] == [ClientError]
+        assert producer.send("clicks", b"2").result(10).offset == 11, "it is still open"
+
+
 def test_a_full_batch_leaves_without_waiting(memory_broker) -> None:
     broker = memory_broker()
     settings = {"producer_type": "async", "queue_time": "1h", "batch_size": 10}
