@@ -184,7 +184,7 @@ class AsyncioConnection:
         answers = self._answers
         self.disconnect()
         if answers is not None and not self._is_forked:
-            await answers.closed
+            await asyncio.shield(answers.closed)
 
     def forked(self) -> None:
         self._is_forked = True

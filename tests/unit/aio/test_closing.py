@@ -9,7 +9,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from hermes.aio.asyncio_connection import AsyncioConnection, _AsyncioAnswers
 from hermes.aio.simple_consumer import ConsumerOptions
 from hermes.aio.twisted import _TwistedAnswers, _TwistedConnection
-from hermes.errors import ClientError
+from hermes.errors import BrokerUnavailableError, ClientError
 
 
 class _LateConnection(AsyncioConnection):
@@ -67,3 +67,26 @@ def test_with_twisted() -> None:
     assert isinstance(error, ClientError)
     assert "was closed" in str(error)
     assert (transport.value(), transport.disconnecting) == (b"", True)
+
+
+def test_a_close_that_is_cancelled_still_ends_calls_under_way() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        faults: list[object] = []
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        async with server:
+            connection = _LateConnection(*server.sockets[0].getsockname())
+            connection.may_connect.set()
+            call = asyncio.ensure_future(connection.call(b"a request", 60.0))
+            while not connection.made:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(connection.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(BrokerUnavailableError, match="closed the connection"):
+                await asyncio.wait_for(call, 10)
+        assert not faults
+
+    asyncio.run(run())
