@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Never, Self, TypeVar
 
-from hermes.client.batching import Batch, Outcome, SendHandle
+from hermes.client.batching import Batch, Outcome, SendHandle, WaitingSend
 from hermes.client.metrics import ProducerCounters, ProducerMetrics
 from hermes.client.payloads import GivenHeaders, with_options
 from hermes.client.producer import Producer as BlockingProducer
@@ -84,7 +84,7 @@ class BaseAsyncProducer(ABC):
         if headers is not None or partition is not None or unknown:
             messages, key = with_options(messages, key, headers, partition, unknown)
         producer = self._producer
-        accepted: Callable[[], SendHandle] | SendHandle | None = None
+        accepted: SendHandle | WaitingSend | None = None
         if producer is not None and not self._in_line:
             accepted = producer.offer(topic, messages, key)
             if isinstance(accepted, SendHandle):
@@ -108,7 +108,7 @@ class BaseAsyncProducer(ABC):
         """
         if headers is not None or partition is not None or unknown:
             messages, key = with_options(messages, key, headers, partition, unknown)
-        accepted: Callable[[], SendHandle] | SendHandle | None = None
+        accepted: SendHandle | WaitingSend | None = None
         if self._producer is not None and not self._in_line:
             accepted = self._producer.offer(topic, messages, key)
             if isinstance(accepted, SendHandle):
@@ -160,7 +160,7 @@ class BaseAsyncProducer(ABC):
 
     async def _wait_in_line(
         self,
-        accepted: SendHandle | Callable[[], SendHandle] | None,
+        accepted: SendHandle | WaitingSend | None,
         topic: str,
         messages: Any,
         key: Any,
@@ -173,7 +173,11 @@ class BaseAsyncProducer(ABC):
                     accepted = (await self._connected()).offer(topic, messages, key)
                 if isinstance(accepted, SendHandle):
                     return accepted
-                return await self._in_thread(accepted)
+                try:
+                    return await self._in_thread(accepted)
+                except BaseException:
+                    accepted.give_up()  # if this was cancelled, the thread is free for others
+                    raise
         finally:
             self._in_line -= 1
 

@@ -233,6 +233,27 @@ class NoRoomNowError(Exception):
     """There is no room in the queue at the moment; never shown to an application."""
 
 
+class WaitingSend:
+    """A send that found no room: when it is called, which blocks, it waits for some.
+
+    Args:
+        accept: called with this.
+    """
+
+    def __init__(self, accept: "Callable[[WaitingSend], SendHandle]", queue: "SendingQueue"):
+        self.is_given_up = False
+        self._accept = accept
+        self._queue = queue
+
+    def __call__(self) -> SendHandle:
+        return self._accept(self)
+
+    def give_up(self) -> None:
+        """End the wait: nothing is sent, unless there was room already."""
+        self.is_given_up = True
+        self._queue.look_for_room()
+
+
 class SendingQueue:
     """Items in, batches out, in a thread of its own.
 
@@ -270,17 +291,25 @@ class SendingQueue:
         return self._message_count
 
     def put(
-        self, topic: str, item: Any, key: Any, count: int, size_bytes: int, may_wait: bool = True
+        self,
+        topic: str,
+        item: Any,
+        key: Any,
+        count: int,
+        size_bytes: int,
+        may_wait: bool = True,
+        waiting: WaitingSend | None = None,
     ) -> SendHandle:
         """Accept an item of `count` messages for the batch of a topic; see `Batch`.
 
         Args:
             size_bytes: how many bytes of payload, 0 when they are not known yet.
             may_wait: whether the thread may wait for room; an event loop's must not.
+            waiting: what may give the wait up.
 
         Raises:
             NoRoomNowError: there is no room; wait for some in another thread.
-            QueueFullError: there is no room, and there was none in time.
+            QueueFullError: there is no room, and there was none in time; or it was given up.
             ClientError: the queue is closed.
         """
         lock = self._lock
@@ -291,8 +320,9 @@ class SendingQueue:
                 total > self._queue_size
                 or self._size_bytes + size_bytes > self._queue_bytes
                 or self._closing
+                or waiting is not None
             ):
-                self._wait_for_room(count, size_bytes, may_wait)
+                self._wait_for_room(count, size_bytes, may_wait, waiting)
                 total = self._message_count + count
             self._message_count = total
             self._size_bytes += size_bytes
@@ -327,6 +357,11 @@ class SendingQueue:
             if not batch.wait_for_all(max(deadline - self._clock(), 0)):
                 raise BrokerTimeoutError("not everything could be sent in time; sending continues")
 
+    def look_for_room(self) -> None:
+        """Have those who wait for room look again."""
+        with self._lock:
+            self._room.notify_all()
+
     def refuse(self) -> None:
         """Accept nothing more; what was accepted leaves at once."""
         with self._lock:
@@ -348,14 +383,19 @@ class SendingQueue:
         for batch in (*self._sending, *self._open.values()):
             batch.abandon(error)
 
-    def _wait_for_room(self, count: int, size_bytes: int, may_wait: bool) -> None:
+    def _wait_for_room(
+        self, count: int, size_bytes: int, may_wait: bool, waiting: WaitingSend | None
+    ) -> None:
+        def is_given_up() -> bool:
+            return waiting is not None and waiting.is_given_up
+
         if self._closing:
             raise ClientError("the producer is closed")
         if self._blocks and not may_wait and not self._has_room(count, size_bytes):
             raise NoRoomNowError
         seconds = self._enqueue_seconds if self._blocks else 0.0
         if not self._room.wait_for(
-            lambda: self._closing or self._has_room(count, size_bytes), seconds
+            lambda: self._closing or is_given_up() or self._has_room(count, size_bytes), seconds
         ):
             raise QueueFullError(
                 f"{self._message_count} messages of {self._size_bytes} bytes wait "
@@ -363,6 +403,9 @@ class SendingQueue:
             )
         if self._closing:
             raise ClientError("the producer is closed")
+
+        if is_given_up():
+            raise QueueFullError("nobody waits for room any more")
 
     def _has_room(self, count: int, size_bytes: int) -> bool:
         if not self._open:

@@ -15,7 +15,14 @@ from typing import Any, Final, Never, Self, TypeAlias, overload
 from zope.interface import Interface
 
 from hermes.client.arguments import check_config, check_topic
-from hermes.client.batching import Batch, NoRoomNowError, Outcome, SendHandle, SendingQueue
+from hermes.client.batching import (
+    Batch,
+    NoRoomNowError,
+    Outcome,
+    SendHandle,
+    SendingQueue,
+    WaitingSend,
+)
 from hermes.client.bootstrap import ClusterSearch
 from hermes.client.failures import Failures
 from hermes.client.grouping import SetRules, TopicFormats
@@ -208,14 +215,12 @@ class Producer:
             return item
         return self._send_now(item) if self._queue is None else self._enqueue(item)
 
-    def offer(
-        self, topic: str, messages: Any, key: Any = None
-    ) -> SendHandle | Callable[[], SendHandle]:
+    def offer(self, topic: str, messages: Any, key: Any = None) -> SendHandle | WaitingSend:
         """Send without waiting, so that an event loop's thread may call it: asynchronous ones only.
 
         Returns:
-            As `send`. When the queue has no room and `queue_full` is "block", a function instead
-            that continues where this one stopped: it waits, as `send` does, in another thread.
+            As `send`. When the queue has no room and `queue_full` is "block", what continues
+            where this one stopped: it waits, as `send` does, in another thread.
         """
         item = self._item(topic, messages, key)
         if isinstance(item, SendHandle):
@@ -223,7 +228,8 @@ class Producer:
         try:
             return self._enqueue(item, may_wait=False)
         except NoRoomNowError:
-            return partial(self._enqueue, item)
+            assert self._queue is not None
+            return WaitingSend(partial(self._enqueue, item), self._queue)
 
     def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything accepted so far has its outcome.
@@ -338,10 +344,12 @@ class Producer:
             return _settled(ClientError("the callback handler dropped the message"))
         return "", item, None, message_count(item), 0
 
-    def _enqueue(self, item: _Item, *, may_wait: bool = True) -> SendHandle:
+    def _enqueue(
+        self, item: _Item, waiting: WaitingSend | None = None, *, may_wait: bool = True
+    ) -> SendHandle:
         assert self._queue is not None
         try:
-            handle = self._queue.put(*item, may_wait)
+            handle = self._queue.put(*item, may_wait, waiting)
         except QueueFullError as error:
             if self._handlers is not None:
                 self._handlers.after_enqueue(item[1], False)

@@ -247,6 +247,37 @@ def test_tasks_that_wait_for_room_leave_threads_to_others() -> None:
     asyncio.run(main())
 
 
+def test_a_task_that_gives_up_waiting_for_room_leaves_its_thread_and_sends_nothing() -> None:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the client closes
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+        async with server(hold) as port:
+            config = ProducerConfig(
+                broker_list=f"0:127.0.0.1:{port}",
+                queue_size=10,
+                batch_size=1,
+                num_retries=0,
+                enqueue_timeout="1h",
+            )
+            producer = Producer(config)
+            await producer.enqueue("clicks", b"stuck")
+            while producer.metrics().queued:
+                await asyncio.sleep(0.001)
+            await producer.enqueue("clicks", [b"x"] * 10)
+            for _ in range(3):  # more than there are threads
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(producer.send("clicks", b"given up"), 0.05)
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 10) == "free"
+            with pytest.raises(DeliveryError):
+                await producer.close(0.01)
+            assert producer.metrics().dropped == 3
+
+    asyncio.run(main())
+
+
 def test_errors_of_the_broker() -> None:
     async def main(broker: RunningBroker) -> None:
         async with SimpleConsumer(broker.host, broker.port) as consumer:
