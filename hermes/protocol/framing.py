@@ -68,11 +68,15 @@ class Frames:
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the incomplete frame still needs, by its declared size; 0 if unknown."""
+        """How many bytes the incomplete frame still needs, by its declared size; 0 if unknown.
+
+        Whether that is allowed is said once more of it comes.
+        """
         partial = self.partial
         if self.chunks or len(partial) < SIZE.size:
             return 0
-        return self._frame_bytes(partial, 0) - len(partial)
+        size: int = SIZE.unpack_from(partial)[0]
+        return SIZE.size + size - len(partial)
 
     def frame_end(self) -> int | None:
         """Find a whole frame, moving on to later chunks as needed.

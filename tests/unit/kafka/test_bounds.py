@@ -38,6 +38,18 @@ def ask(bench: KafkaBench, name: str, version: int, **values: Any) -> Any:
     return decode_answer(name, version, answered[0]) if answered else None
 
 
+@pytest.mark.parametrize("first", range(1, 7))
+def test_a_request_that_is_too_large_ends_its_connection_however_it_is_cut(
+    bench: KafkaBench, first: int
+) -> None:
+    """Without a traceback in the log, as any other refusal."""
+    connection, transport = bench.connect_kafka()
+    frame = (3 << 20).to_bytes(4) + (3).to_bytes(2) + bytes(100)
+    for part in (frame[:first], frame[first:], bytes(10)):
+        connection.dataReceived(part)
+    assert transport.disconnecting
+
+
 def test_what_is_named_often_is_told_once_or_within_bounds(bench: KafkaBench) -> None:
     found = ask(bench, "Metadata", 8, topics=[{"name": "new"}] * 50)
     assert len(found.topics) == 1

@@ -239,6 +239,17 @@ def test_the_limit_of_requests_is_exact():
         receive(request * 2, max_request_bytes=limit - 1)
 
 
+def test_a_limit_that_is_lowered_meanwhile_is_told_with_the_next_bytes():
+    receiver = new_receiver(max_request_bytes=1000)
+    receiver.receive_data((900).to_bytes(4) + bytes(100))
+    assert receiver.next_request() is None
+    receiver.limit(500, 500)
+    assert receiver.missing_bytes == 800  # whoever asks has nobody to tell of an error
+    receiver.receive_data(bytes(100))
+    with pytest.raises(RemoteProtocolError, match="900 bytes; 1 to 500"):
+        receiver.next_request()
+
+
 def test_a_nonsense_size_behind_a_run():
     receiver = new_receiver(max_request_bytes=100)
     receiver.receive_data(produce().encode() * 2 + produce(payloads=[bytes(200)]).encode())
