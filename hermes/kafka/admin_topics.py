@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.replica_placing import DEFAULT, Assignment, copies_of
+from hermes.config import BrokerConfig, parse_topic_settings
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import topic_configs, topic_setting
@@ -51,12 +52,15 @@ async def _create(asked: Any, is_check: bool, call: Call) -> Any:
     settings: dict[str, str] = {}
     for each in asked.configs:
         settings |= topic_setting(each.name, each.value)
-    changes = call.server.topic_changes
+    changes, shared = call.server.topic_changes, call.server.shared
     if is_check:
         count, placed = changes.check_new(name, count, settings, copies, assignment)
-        return _created(call, name, None, count, len(placed[0]))
+        altered = {**shared.config.altered, name: parse_topic_settings(settings)}
+        would_be = shared.config.with_altered(altered)
+        return _created(call, would_be, name, None, count, len(placed[0]))
     made = await changes.create(name, count, settings, call.client, copies, assignment)
-    return _created(call, name, made.id, len(made.partitions), copies_of(made)[0])
+    about = made.id, len(made.partitions), copies_of(made)[0]
+    return _created(call, shared.config, name, *about)
 
 
 def _wanted_partitions(asked: Any) -> tuple[int, int, Assignment | None]:
@@ -102,7 +106,9 @@ def _wanted_partitions(asked: Any) -> tuple[int, int, Assignment | None]:
     return count, replicas, None
 
 
-def _created(call: Call, name: str, topic_id: UUID | None, count: int, copies: int) -> Any:
+def _created(
+    call: Call, config: BrokerConfig, name: str, topic_id: UUID | None, count: int, copies: int
+) -> Any:
     make = call.make
     configs: tuple[Any, ...] | None = None
     is_shown = call.version >= 5 and call.server.shows(call.client, name)
@@ -115,7 +121,7 @@ def _created(call: Call, name: str, topic_id: UUID | None, count: int, copies: i
                 config_source=each.source,
                 is_sensitive=False,
             )
-            for each in topic_configs(call.server.shared.config, name, copies)
+            for each in topic_configs(config, name, copies)
         )
     return make.CreatableTopicResult(
         name=name,
