@@ -90,15 +90,12 @@ def batch_of(wanted: LegacyRange, max_expanded_bytes: int) -> bytes:
     end = begin
     left = length
     for message, following in _read(data, begin):
-        payloads = _payloads(message, max_expanded_bytes)
-        if len(payloads) > following - end:
-            if records:
+        try:
+            payloads = _payloads(message, end, following, max_expanded_bytes)
+        except (InvalidMessageError, KafkaError):
+            if records:  # those before it are right
                 break
-            raise KafkaError(
-                Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"the set at offset {end} has {len(payloads)} messages in {following - end} bytes: "
-                "read it with a client of Hermes or Kafka 0.7",
-            )
+            raise
         time_ms = _time_at(runs, end)
         for place, payload in enumerate(payloads, end):
             if place >= offset:
@@ -167,10 +164,18 @@ def _read(data: bytes, begin: int) -> Iterator[tuple[Message, int]]:
             raise
 
 
-def _payloads(message: Message, max_expanded_bytes: int) -> list[bytes]:
+def _payloads(message: Message, start: int, end: int, max_expanded_bytes: int) -> list[bytes]:
+    """What is in a message that lies from `start` to `end`; raises as `batch_of`."""
     if message.codec is Codec.NONE:
         return [message.payload]
-    return [each.payload for each in Expansion(max_expanded_bytes).messages(message)]
+    payloads = [each.payload for each in Expansion(max_expanded_bytes).messages(message)]
+    if len(payloads) > end - start:
+        raise KafkaError(
+            Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"the set at offset {start} has {len(payloads)} messages in {end - start} bytes: "
+            "read it with a client of Hermes or Kafka 0.7",
+        )
+    return payloads
 
 
 def _time_at(runs: Sequence[AppendRun], offset: int) -> int:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -188,6 +189,20 @@ def test_a_damaged_message_is_told(bench: KafkaBench) -> None:
     _, records = read(bench, 0)
     assert [each.value for each in records] == [b"one"]
     assert fetch(bench, 13).error_code == 2
+
+
+def test_what_precedes_a_set_that_cant_be_expanded_is_read(bench: KafkaBench) -> None:
+    append(bench, b"one", b"two")
+    payload = b"no gzip"
+    crc = crc32(payload).to_bytes(4)
+    data = (6 + len(payload)).to_bytes(4) + bytes((1, Codec.GZIP)) + crc + payload
+    log = bench.shared.topics.for_produce("old", 0)
+    start = log.append((data,), len(data), 1, NOW_MS)
+    log.flush()
+    header, records = read(bench, 0)
+    assert [each.value for each in records] == [b"one", b"two"]
+    assert header.next_offset == start
+    assert fetch(bench, start).error_code == 2
 
 
 @settings(deadline=None, max_examples=40)
