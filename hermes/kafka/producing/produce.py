@@ -101,7 +101,7 @@ class Produce:
             await self._check_all()
             if request.transactional_id is not None:
                 await join(call, request.transactional_id, entries)
-            await settled(cooperatively(scheduler, entries, self._append))
+            await self._append_all()
         else:
             for each in entries:
                 each.code = refusal
@@ -140,8 +140,8 @@ class Produce:
         else:
             await settled(cooperatively(scheduler, entries, check))
         for each in entries:
-            if each.headers and each.found is not None and each.found.format != FORMAT_KAFKA:
-                await self._translate(each)
+            if _is_translated(each):
+                self._check_translated(each)
 
     def _find(self, entry: Entry) -> None:
         found = self._produces.topic(entry.topic, self._call)
@@ -153,20 +153,43 @@ class Produce:
         if rules.needs_keys and entry.records is not None and expands(entry.records, rules):
             self._expands = True
 
+    def _check_translated(self, entry: Entry) -> None:
+        """Note what is wrong of a batch for a topic of 0.7, as far as its header says it."""
+        if any(each.is_transactional for each in entry.headers):
+            text = "has no transactions: send to one with `format: kafka`"
+            self._refuse_unfit(entry, _unsupported(f"which {text}"))
+        elif self._shared.config.kafka_to_0_7 != "translate":
+            self._refuse_unfit(entry, _unsupported("and kafka_to_0_7 is `refuse`"))
+
+    def _refuse_unfit(self, entry: Entry, error: HermesError) -> None:
+        entry.error = error
+        if isinstance(error, InvalidBatchError | KafkaError):
+            self._shared.lines.warn(
+                "unfit",
+                "refused messages of {client} for {topic}: {error}",
+                client=self._call.client,
+                topic="" if entry.found is None else entry.found.name,
+                error=error,
+            )
+
+    # -- appending ------------------------------------------------------------------------------
+
+    async def _append_all(self) -> None:
+        """Append each batch; those for topics of 0.7 one by one, as they may expand to much."""
+        translated: list[Entry] = []
+        others: list[Entry] = []
+        for each in self._request.entries:
+            is_right = each.error is None
+            (translated if is_right and _is_translated(each) else others).append(each)
+        await settled(cooperatively(self._shared.scheduler, others, self._append))
+        for each in translated:
+            await self._translate(each)
+            self._append(each)
+            each.message_set = None
+
     async def _translate(self, entry: Entry) -> None:
         config = self._shared.config
         try:
-            if any(each.is_transactional for each in entry.headers):
-                raise KafkaError(
-                    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                    "the topic has the format of Kafka 0.7, which has no transactions: send to one "
-                    "with `format: kafka`",
-                )
-            if config.kafka_to_0_7 != "translate":
-                raise KafkaError(
-                    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                    "the topic has the format of Kafka 0.7, and kafka_to_0_7 is `refuse`",
-                )
             entry.message_set = await self._server.expand(
                 message_set_of,
                 entry.records,
@@ -175,15 +198,7 @@ class Produce:
                 config.max_expanded_bytes,
             )
         except HermesError as error:
-            entry.error = error
-            if isinstance(error, InvalidBatchError | KafkaError):
-                self._shared.lines.warn(
-                    "unfit",
-                    "refused messages of {client} for {topic}: {error}",
-                    client=self._call.client,
-                    topic="" if entry.found is None else entry.found.name,
-                    error=error,
-                )
+            self._refuse_unfit(entry, error)
 
     def _append(self, entry: Entry) -> None:
         self._produces.append(entry, self._request.acks == ALL)
@@ -208,6 +223,16 @@ def _refusal_of(request: ProduceRequest, call: Call) -> Code | None:
     if name is not None and not call.permits(Operation.PRODUCE, Resource.transaction(name)):
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
+
+
+def _is_translated(entry: Entry) -> bool:
+    """Whether a batch becomes messages of 0.7."""
+    return bool(entry.headers) and entry.found is not None and entry.found.format != FORMAT_KAFKA
+
+
+def _unsupported(why: str) -> KafkaError:
+    text = f"the topic has the format of Kafka 0.7, {why}"
+    return KafkaError(Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
 
 
 def _note_safety(entry: Entry, safety: Safety) -> None:

@@ -1,6 +1,7 @@
 """Topics of 0.7 for Kafka clients: every message once, wherever they begin, stop and go on."""
 
 import os
+import tracemalloc
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,11 +12,12 @@ from zlib import crc32
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka_bench import KafkaBench, messages
+from kafka_bench import KafkaBench, encode_request, messages
 from transacted_logs import transactional
 
 from hermes.protocol import Codec, encode_message_set
 from hermes.protocol.record_batches import BatchHeader, decode_header
+from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record, encode_batch, iterate_records
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -298,6 +300,35 @@ def test_values_alone_become_messages_of_0_7(bench: KafkaBench) -> None:
     assert (answer.error_code, answer.base_offset) == (0, 0)
     _, records = read(bench, 0)
     assert [each.value for each in records] == [b"one", b"two"]
+
+
+def test_no_more_than_one_batch_is_expanded_at_a_time(bench: KafkaBench) -> None:
+    """A few KB of what compresses well would fill the memory."""
+    count, size = 40, 1_000_000
+    _produce(bench, Record(0, 5, None, b"one"))  # which loads what carries it out
+    kinds = messages("Produce", 9, "request")
+    batch = encode_batch([Record(0, 5, None, bytes(size))], RecordCodec.ZSTD)
+    data = tuple(kinds.PartitionProduceData(index=0, records=batch) for _ in range(count))
+    topics = (kinds.TopicProduceData(name="old", partition_data=data),)
+    connection, transport = bench.connect_kafka()
+    tracemalloc.start()
+    try:
+        connection.dataReceived(
+            encode_request(
+                "Produce",
+                9,
+                transactional_id=None,
+                acks=1,
+                timeout=_ms(30_000),
+                topic_data=topics,
+            )
+        )
+        bench.turns(transport)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert bench.shared.topics.for_produce("old", 0).end_offset > count * size
+    assert peak_bytes < 10 * size
 
 
 def test_a_transaction_has_no_room_in_0_7(bench: KafkaBench) -> None:
