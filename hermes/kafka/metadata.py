@@ -147,6 +147,9 @@ def _find(asked: Any, request: Any, call: Call) -> "ClusterTopic | tuple[Code, A
 
 
 async def _create(name: str, call: Call) -> "ClusterTopic | tuple[Code, str, None]":
+    if name == STATE_TOPIC:
+        found = await call.server.transactions.coordinator.topic()
+        return found or (Code.LEADER_NOT_AVAILABLE, name, None)
     try:
         return await call.server.topic_changes.create(name, -1, {}, call.client)
     except HermesError as error:

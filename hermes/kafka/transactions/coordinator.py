@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from hermes.announcement import Announcement
-from hermes.cluster.cluster_topics import ClusterTopics
+from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.producer_ids import ProducerIds
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_changes import TopicChanges
@@ -153,13 +153,16 @@ class TransactionCoordinator:
 
     async def coordinator_of(self, transactional_id: str) -> int:
         """The broker that coordinates an id, -1 for none now; the first one makes the topic."""
-        topic = self._topics.get(STATE_TOPIC)
-        if topic is None:
-            await self._create()
-            topic = self._topics.get(STATE_TOPIC)
+        topic = await self.topic()
         if topic is None:
             return -1
         return topic.leader(partition_of(transactional_id, len(topic.partitions)))
+
+    async def topic(self) -> ClusterTopic | None:
+        """The topic of what is decided, made for the first who asks; None if it can't be now."""
+        if self._topics.get(STATE_TOPIC) is None:
+            await self._create()
+        return self._topics.get(STATE_TOPIC)
 
     async def _create(self) -> None:
         """Create the topic, once for all who wait for that."""
