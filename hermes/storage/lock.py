@@ -10,6 +10,7 @@ it has none.
 """
 
 import os
+from contextlib import suppress
 
 from hermes.errors import DataDirectoryLockedError
 from hermes.storage.files import FileLayer, write_all
@@ -45,30 +46,30 @@ class DirectoryLock:
         except OSError:
             self.release()
             raise
-        try:
+        self._boot = ""
+        with suppress(OSError):
             self._boot = self._lines()[1]
-            self.has_lost_power = self._boot not in ("", files.boot_id())
-            self._write()
-        except OSError:
-            self.release()
-            raise
+        self.has_lost_power = self._boot not in ("", files.boot_id())
+        self._write()
 
     def enter_service(self) -> None:
         """Note that what the last stop has left is recovered, on disk; blocks."""
         boot = self._files.boot_id()
         if boot != self._boot:
             self._boot = boot
-            self._write()
-            self._files.fdatasync(self._descriptor)
+            self._write(is_synced=True)
 
     def _lines(self) -> list[str]:
         text = self._files.pread(self._descriptor, 128, 0).decode("ascii", "replace")
         return [*text.split("\n"), ""][:2]
 
-    def _write(self) -> None:
-        self._files.ftruncate(self._descriptor, 0)
-        text = f"{os.getpid()}\n{self._boot}\n"
-        write_all(self._files, self._descriptor, [text.encode("ascii", "replace")], 0)
+    def _write(self, *, is_synced: bool = False) -> None:
+        text = f"{os.getpid()}\n{self._boot}\n".encode("ascii", "replace")
+        with suppress(OSError):  # a full disk, say: it is locked all the same
+            write_all(self._files, self._descriptor, [text], 0)
+            self._files.ftruncate(self._descriptor, len(text))
+            if is_synced:
+                self._files.fdatasync(self._descriptor)
 
     def release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

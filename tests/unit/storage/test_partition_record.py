@@ -385,6 +385,13 @@ class FullFiles(FaultyFiles):
             self.fail_at = None
 
 
+def test_a_full_disk_keeps_nothing_from_being_read_after_a_start(data: Path) -> None:
+    files = FaultyFiles(0, ENOSPC, stays=True, only=("pwrite", "pwritev", "open_new", "mkdir"))
+    directory, report = opened(data, files)
+    assert (report.offline, report.lost) == ({}, {})
+    assert [each.offset for each in read_records(only_log(directory))] == [*range(3, 20)]
+
+
 def test_deleting_a_topic_makes_room_on_a_full_disk(tmp_path: Path) -> None:
     """Also one of which DeleteRecords has deleted something."""
     files = FullFiles(None, ENOSPC, stays=True, only=("pwrite", "pwritev"))
