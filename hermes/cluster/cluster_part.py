@@ -64,7 +64,8 @@ class ClusterPart:
         self._nodes: Mapping[str, TopicNode] = {}
         self._deleted: Mapping[UUID, DeletedTopic] = {}
         self._deleting: dict[UUID, Announcement[None]] = {}  # that each is gone here
-        # Gone here, and not known to be said: what has its name now may be another one.
+        # Of 0.7's format, which has no ids, those that are gone here and of which that isn't known
+        # to be said: what has such a name now may be another one.
         self._unsaid: set[UUID] = set()
         self._gone = Gathered[UUID](self._say_gone, MOST_DELETED)  # to be said in the cluster
         self._values: Mapping[str, bytes] = {}
@@ -182,7 +183,9 @@ class ClusterPart:
                 is_here = local is not None and local.is_of(topic_id, deleted)
                 if deleted.format == FORMAT_KAFKA and self._is_mistaken(deleted.name):
                     is_here = True
-                Deferred.fromCoroutine(self._delete_here(deleted.name, topic_id, is_here))
+                if topic_id in self._unsaid:
+                    is_here = False
+                Deferred.fromCoroutine(self._delete_here(deleted, topic_id, is_here))
 
     def try_later(self) -> None:
         """Nothing may change in the cluster for long, and so nothing would have it tried again."""
@@ -215,16 +218,19 @@ class ClusterPart:
         numbers = tuple(each.partition for each in logs)
         return LocalPartitions(logs[0].format.name, topic_id, numbers)
 
-    async def _delete_here(self, name: str, topic_id: UUID, is_here: bool) -> None:
+    async def _delete_here(self, deleted: DeletedTopic, topic_id: UUID, is_here: bool) -> None:
         try:
-            if topic_id not in self._unsaid:
-                await self._delete_files(name, is_here)
+            await self._delete_files(deleted.name, is_here)
+            if deleted.format == FORMAT_0_7:
                 self._unsaid.add(topic_id)
             self._deleting[topic_id].tell(None)
             await self._gone.add(topic_id)
         except HermesError as error:
             self._log.error(
-                "not deleted", "{topic} is not deleted yet: {error}", topic=name, error=error
+                "not deleted",
+                "{topic} is not deleted yet: {error}",
+                topic=deleted.name,
+                error=error,
             )
             self.try_later()
         finally:
