@@ -156,6 +156,9 @@ class Maintenance:
                         "{log} could not be compacted: {error}", log=log.name, error=error
                     )
                 continue
+            except Exception:  # the logs after it are compacted all the same
+                self._logger.failure("compacting {log} failed", log=log.name)
+                continue
             self._compacted_to[log] = report.end
             self.compactions += 1
             self.compacted_bytes += report.freed_bytes

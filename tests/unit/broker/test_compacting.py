@@ -19,7 +19,7 @@ from hermes.interfaces import SegmentInfo
 from hermes.protocol.record_batches import decode_header
 from hermes.protocol.records import Record
 from hermes.server.checks import retention_policy
-from hermes.storage import DataDirectory
+from hermes.storage import DataDirectory, Log, compaction
 from hermes.storage.compaction import STEP_BYTES
 
 
@@ -94,6 +94,29 @@ def test_only_topics_that_want_it_are_compacted_a_step_at_a_time(tmp_path: Path)
     assert compacting.maintenance.compacted_bytes > 10 * 100_000
     compacting.maintenance.compact().addBoth(ended.append)
     assert ended == [None, None]
+    assert compacting.maintenance.compactions == 1
+    compacting.directory.close()
+
+
+def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compacting = Compacting(tmp_path)
+    for topic in ("compacted", "other"):
+        compacting.fill(topic)
+    compacting.maintenance._compacts = lambda topic: (True, 1000)
+    first, *_ = compacting.directory.logs.values()
+
+    def is_due(log: Log, compacted_to: int) -> bool:
+        if log is first:
+            raise ZeroDivisionError("a fault")
+        return compaction.is_due(log, compacted_to)
+
+    monkeypatch.setattr("hermes.broker.maintenance.is_due", is_due)
+    ended: list[object] = []
+    compacting.maintenance.compact().addBoth(ended.append)
+    while not ended:
+        compacting.clock.advance(1.0)
     assert compacting.maintenance.compactions == 1
     compacting.directory.close()
 
