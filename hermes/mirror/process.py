@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from hermes.config import MirrorConfig
 from hermes.config.exposure import warnings_of
-from hermes.errors import ConfigError
+from hermes.errors import ConfigError, HermesError
 from hermes.mirror.loop_guard import LoopGuard, Origins
 from hermes.mirror.mirror_counter import MirrorCounter
 from hermes.mirror.pipeline import Mirror
@@ -100,20 +100,29 @@ def run_mirror(
     if until_closed is not None:
         watcher = threading.Thread(target=_watch, args=(until_closed, end), daemon=True)
         watcher.start()
+    former: MirrorConfig | None = None
     with _signals(end, reload_wanted):
         while not end.is_set():
-            config = _run_until(config, reload, end, reload_wanted)
+            run = MirrorRun(config)
+            try:
+                run.start()
+            except HermesError as error:
+                if former is None:
+                    raise
+                _log.error("it goes on with its former settings: %s", error)
+                config, former = former, None
+            else:
+                former, config = config, _run_until(run, reload, end, reload_wanted)
 
 
 def _run_until(
-    config: MirrorConfig,
+    run: MirrorRun,
     reload: Callable[[], MirrorConfig] | None,
     end: threading.Event,
     reload_wanted: threading.Event,
 ) -> MirrorConfig:
-    """Run it until it is to end, or to go on with the settings that are returned."""
-    run = MirrorRun(config)
-    run.start()
+    """Let it run until it is to end, or to go on with the settings that are returned."""
+    config = run.config
     try:
         while not end.is_set():
             end.wait(_LOOK_SECONDS)

@@ -152,6 +152,12 @@ def test_its_file_is_read_again(clusters: Clusters) -> None:
     mirror.write({**values, "whitelist": "("})
     mirror.process.send_signal(signal.SIGHUP)
     mirror.wait_for_line("its file is not read again, nothing has changed: .*mirror.yaml")
+    taken = f"tcp:{target.port}:interface=127.0.0.1"
+    mirror.write({**values, "whitelist": "clicks", "http_listen": taken})
+    mirror.process.send_signal(signal.SIGHUP)
+    mirror.wait_for_line("it goes on with its former settings: http_listen: can't open")
+    source.send("clicks", [b"2"])
+    eventually(lambda: target.count("clicks") == 2)
     mirror.write({**values, "whitelist": "clicks,views"})
     mirror.process.send_signal(signal.SIGHUP)
     eventually(lambda: target.count("views") == 1)
