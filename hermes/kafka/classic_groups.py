@@ -155,12 +155,8 @@ async def leave_group(request: Any, call: Call) -> Any:
     if call.version < _LEAVES_TOGETHER and code is Code.NONE:
         code = codes[0]
     call.is_large = len(codes) > 256
-    return call.make.LeaveGroupResponse(
-        error_code=code,
-        members=tuple(
-            call.make.MemberResponse(
-                member_id=each.member_id, group_instance_id=each.instance_id, error_code=result
-            )
-            for each, result in zip(leaving, codes, strict=False)
-        ),
-    )
+    make, members = call.make.MemberResponse, []
+    for (member_id, instance_id), each in zip(leaving, codes, strict=False):
+        members.append(make(member_id=member_id, group_instance_id=instance_id, error_code=each))
+        await call.after_entry()
+    return call.make.LeaveGroupResponse(error_code=code, members=tuple(members))

@@ -1,5 +1,6 @@
 """What one client can ask for costs no more than it should, however it asks."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -344,20 +345,37 @@ def test_a_large_answer_is_encoded_in_a_thread(bench: KafkaBench, name: str) -> 
     connection.connectionLost()
 
 
-def test_a_request_of_very_many_entries_leaves_others_their_turns(bench: KafkaBench) -> None:
-    """Ten thousand refusals, and another client that is answered in every turn meanwhile."""
+def refused_topics() -> dict[str, Any]:
+    """A CreateTopics of many topics, none of which can be."""
     kind = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
-    values = {
-        "topics": [{"name": f"a b {number}", **kind} for number in range(10_000)],
-        "timeout": 1000,
-        "validate_only": True,
-    }
+    topics = [{"name": f"a b {number}", **kind} for number in range(10_000)]
+    return {"topics": topics, "timeout": 1000, "validate_only": True}
+
+
+def unknown_members() -> dict[str, Any]:
+    """A LeaveGroup of many members, none of whom there is."""
+    kind = {"group_instance_id": None, "reason": None}
+    members = [{"member_id": str(number), **kind} for number in range(10_000)]
+    return {"group_id": "g", "members": members}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "made", "told"),
+    [
+        ("CreateTopics", 7, refused_topics, "topics"),
+        ("LeaveGroup", 5, unknown_members, "members"),
+    ],
+)
+def test_a_request_of_very_many_entries_leaves_others_their_turns(
+    bench: KafkaBench, name: str, version: int, made: Callable[[], dict[str, Any]], told: str
+) -> None:
+    """Ten thousand refusals, and another client that is answered in every turn meanwhile."""
     init = encoded_request(
         "InitProducerId", 4, 7, {"transactional_id": None, "transaction_timeout": 0}
     )[0]
     connection, transport = bench.connect_kafka()
     other, others = bench.connect_kafka()
-    connection.dataReceived(encoded_request("CreateTopics", 7, 7, values)[0])
+    connection.dataReceived(encoded_request(name, version, 7, made())[0])
     turns = 0
     while not transport.value():
         other.dataReceived(init)
@@ -370,7 +388,7 @@ def test_a_request_of_very_many_entries_leaves_others_their_turns(bench: KafkaBe
         turns += 1
     bench.turns(transport)
     (answer,) = answers(transport)
-    assert len(decode_answer("CreateTopics", 7, answer).topics) == 10_000
+    assert len(getattr(decode_answer(name, version, answer), told)) == 10_000
     assert turns >= 10_000 // QUANTUM_ENTRIES  # and more where that takes time
 
 
