@@ -19,25 +19,26 @@ _OPERATIONS: Final = ((Operation.GROUP, (3, 6)), (Operation.DESCRIBE, (8,)))
 async def list_groups(request: Any, call: Call) -> Any:
     states = {each.lower() for each in getattr(request, "states_filter", ())}
     types = {each.lower() for each in getattr(request, "types_filter", ())}
-    make, groups, code = call.make, [], Code.NONE
+    make, groups, shown, code = call.make, [], [], Code.NONE
     try:
         groups = await call.server.groups.list_groups()
     except KafkaError as error:
         code = error.code
-    shown = tuple(
-        make.ListedGroup(
-            group_id=each.name,
-            protocol_type=each.protocol_type,
-            group_state=str(each.state),
-            group_type=each.kind,
-        )
-        for each in groups
-        if (not states or each.state.lower() in states)
-        and (not types or each.kind in types)
-        and call.may(Operation.DESCRIBE, Resource.group(each.name))
-    )
+    for each in groups:
+        await call.after_entry()
+        is_wanted = not states or each.state.lower() in states
+        is_wanted = is_wanted and (not types or each.kind in types)
+        if is_wanted and call.may(Operation.DESCRIBE, Resource.group(each.name)):
+            shown.append(
+                make.ListedGroup(
+                    group_id=each.name,
+                    protocol_type=each.protocol_type,
+                    group_state=str(each.state),
+                    group_type=each.kind,
+                )
+            )
     call.is_large = len(shown) > LARGE_ENTRIES
-    return make.ListGroupsResponse(error_code=code, groups=shown)
+    return make.ListGroupsResponse(error_code=code, groups=tuple(shown))
 
 
 async def describe_groups(request: Any, call: Call) -> Any:

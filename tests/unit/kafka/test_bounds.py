@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from broker_bench import answers, flush_in
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from hermes.client.kafka_asking import encoded_request
+from hermes.groups.coordinator import ListedGroup
+from hermes.groups.values import State
 from hermes.kafka.admission import LIMIT_BYTES
 from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code
@@ -359,17 +361,30 @@ def unknown_members() -> dict[str, Any]:
     return {"group_id": "g", "members": members}
 
 
+def any_groups() -> dict[str, Any]:
+    """A ListGroups of all groups."""
+    return {"states_filter": [], "types_filter": []}
+
+
 @pytest.mark.parametrize(
     ("name", "version", "made", "told"),
     [
+        ("ListGroups", 5, any_groups, "groups"),
         ("CreateTopics", 7, refused_topics, "topics"),
         ("LeaveGroup", 5, unknown_members, "members"),
     ],
 )
 def test_a_request_of_very_many_entries_leaves_others_their_turns(
-    bench: KafkaBench, name: str, version: int, made: Callable[[], dict[str, Any]], told: str
+    bench: KafkaBench,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    version: int,
+    made: Callable[[], dict[str, Any]],
+    told: str,
 ) -> None:
-    """Ten thousand refusals, and another client that is answered in every turn meanwhile."""
+    """Ten thousand answers, and another client that is answered in every turn meanwhile."""
+    groups = [ListedGroup(str(number), State.EMPTY, "", "classic") for number in range(10_000)]
+    monkeypatch.setattr(bench.server.groups, "list_groups", lambda: succeed(groups))
     init = encoded_request(
         "InitProducerId", 4, 7, {"transactional_id": None, "transaction_timeout": 0}
     )[0]
