@@ -15,6 +15,7 @@ from hermes.protocol import EARLIEST, LATEST, FetchRequest
 from hermes.quoting import quoted
 
 _LONGEST_QUOTE: Final = 60
+_LONGEST_WAIT_SECONDS: Final = 1e9
 
 # What other systems call it.
 _MEANT: Final[Mapping[str, Mapping[object, str]]] = {
@@ -75,18 +76,27 @@ def broker_address(host: object, port: object) -> BrokerAddress:
 def check_seconds(key: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise ConfigError(key, f"expected a number of seconds above 0, got {_described(value)}")
+    _check_wait(key, value, value)
 
 
 def seconds_of(key: str, value: object) -> float:
     """Read a setting that is a duration: a text ("500ms"), or a number of milliseconds."""
     if isinstance(value, str):
         try:
-            return parse_duration(value) / 1000
+            seconds = parse_duration(value) / 1000
         except ValueError as error:
             raise ConfigError(key, str(error)) from error
+        return _check_wait(key, value, seconds)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ConfigError(key, f"expected '500ms' or milliseconds >= 0, got {_described(value)}")
-    return value / 1000
+    return _check_wait(key, value, value / 1000)
+
+
+def _check_wait(key: str, value: object, seconds: float) -> float:
+    """Refuse what the system's clocks can't wait for, as infinity."""
+    if seconds > _LONGEST_WAIT_SECONDS:
+        raise ConfigError(key, f"expected 31 years at most, got {_described(value)}")
+    return seconds
 
 
 def check_zookeeper_tls(value: object) -> None:

@@ -120,6 +120,7 @@ def test_mistakes_of_the_producer_of_one_broker(unused_port, method, arguments, 
         ("producer_type", "asynch", "did you mean 'async'"),
         ("timeout_seconds", "30s", "expected a number of seconds above 0, got '30s'"),
         ("connect_timeout_seconds", 0, "above 0"),
+        ("timeout_seconds", float("inf"), "expected 31 years at most, got inf"),
         ("broker_list", ["0:a:1"], "expected a string"),
     ],
 )

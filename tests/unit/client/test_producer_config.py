@@ -100,3 +100,9 @@ def test_no_value_is_quoted_whole(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         ProducerConfig(**{"broker_list": "0:a:1", **settings})
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "20000d"])
+def test_no_duration_is_longer_than_clocks_can_wait(value: float | str) -> None:
+    with pytest.raises(ConfigError, match="enqueue_timeout"):
+        ProducerConfig(broker_list="localhost:9092", enqueue_timeout=value)
