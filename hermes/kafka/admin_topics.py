@@ -15,7 +15,7 @@ from hermes.cluster.replica_placing import DEFAULT, Assignment, copies_of
 from hermes.config import BrokerConfig, parse_topic_settings
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.kafka.topic_configs import topic_configs, topic_setting
+from hermes.kafka.topic_configs import TOPIC_CONFIGS, topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
 from hermes.security import Operation
@@ -30,7 +30,7 @@ _MOST_PARTITIONS: Final = 10_000
 
 async def create_topics(request: Any, call: Call) -> Any:
     counts = Counter(each.name for each in request.topics)
-    call.is_large = len(request.topics) > LARGE_ENTRIES
+    call.is_large = len(request.topics) * len(TOPIC_CONFIGS) > LARGE_ENTRIES
     results = []
     for name, asked in {each.name: each for each in request.topics}.items():
         await call.after_entry()

@@ -28,8 +28,7 @@ async def describe_topic_partitions(request: Any, call: Call) -> Any:
     except KafkaError as error:
         refused = tuple(_topic(call, name, error.code) for name in asked)
         return make.DescribeTopicPartitionsResponse(topics=refused, next_cursor=None)
-    call.is_large = len(names) > LARGE_ENTRIES
-    left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
+    most = left = max(min(request.response_partition_limit, _MOST_PARTITIONS), 1)
     told, hidden, cursor = [], [], None
     for name in names:
         await call.after_entry()
@@ -51,6 +50,7 @@ async def describe_topic_partitions(request: Any, call: Call) -> Any:
         if numbers.stop < len(found.partitions):
             cursor = name, numbers.stop
             break
+    call.is_large = len(told) + len(hidden) + most - left > LARGE_ENTRIES
     return make.DescribeTopicPartitionsResponse(
         topics=(*told, *hidden),
         next_cursor=cursor and make.Cursor(topic_name=cursor[0], partition_index=cursor[1]),

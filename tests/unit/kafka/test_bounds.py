@@ -326,9 +326,38 @@ LARGE: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture
+def wide(tmp_path: Path) -> Any:
+    """A broker with few topics of many partitions."""
+    topics = {f"wide-{n}": {"format": "kafka", "partitions": 200} for n in range(2)}
+    made = KafkaBench(tmp_path, topics=topics)
+    for each in topics:
+        made.shared.topics.create_declared(each)
+    yield made
+    made.close()
+
+
+def test_many_partitions_of_few_topics_are_encoded_in_a_thread(wide: KafkaBench) -> None:
+    values = {"topics": (), "response_partition_limit": 2000, "cursor": None}
+    assert_encoded_in_thread(wide, "DescribeTopicPartitions", 0, values)
+
+
+def test_the_settings_of_new_topics_are_encoded_in_a_thread(bench: KafkaBench) -> None:
+    """Each has about twenty of them."""
+    kind = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    topics = [{"name": f"new-{n}", **kind} for n in range(20)]
+    values = {"topics": topics, "timeout": 1000, "validate_only": True}
+    assert_encoded_in_thread(bench, "CreateTopics", 7, values)
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_answer_is_encoded_in_a_thread(bench: KafkaBench, name: str) -> None:
-    version, values = LARGE[name]
+    assert_encoded_in_thread(bench, name, *LARGE[name])
+
+
+def assert_encoded_in_thread(
+    bench: KafkaBench, name: str, version: int, values: dict[str, Any]
+) -> None:
     in_thread, called = bench.server.in_thread, []
 
     def noted(function: Any, *arguments: Any) -> Any:
