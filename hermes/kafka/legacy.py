@@ -213,7 +213,8 @@ def offset_at_time(log: Log, time_ms: int, now_ms: int) -> tuple[int, int] | Non
     Returns (its offset, when it was appended); None if there is none. StorageError: an index can't
     be read.
     """
-    ended = log.offsets_before(time_ms - 1, 1, now_ms)
+    # -1, the ms before 0, would mean the end.
+    ended = log.offsets_before(time_ms - 1, 1, now_ms) if time_ms else ()
     offset = ended[0] if ended else log.earliest
     return None if offset >= log.high_watermark else (offset, _appended_at(log, offset))
 

@@ -254,12 +254,13 @@ def test_offsets_by_time_are_those_of_the_appends(bench: KafkaBench) -> None:
         log.flush()
     found = {
         asked: _list_offsets(bench, asked)
-        for asked in (EARLIEST, LATEST, MAX_TIMESTAMP, 500, 1000, 1001, 3000, 3001)
+        for asked in (EARLIEST, LATEST, MAX_TIMESTAMP, 0, 500, 1000, 1001, 3000, 3001)
     }
     assert found == {
         EARLIEST: (0, -1),
         LATEST: (39, -1),
         MAX_TIMESTAMP: (26, 3000),
+        0: (0, 1000),  # not -1, of the end, for the ms before
         500: (0, 1000),
         1000: (0, 1000),
         1001: (13, 2000),
