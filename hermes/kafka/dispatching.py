@@ -18,7 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 
 from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
@@ -54,6 +54,7 @@ from hermes.server.outcomes import (
     carry_out,
 )
 from hermes.server.sends import FileSend
+from hermes.server.turns import Turns
 
 #: A larger body is decoded in a thread: some ms of work.
 LARGE_BYTES: Final = 16 * 1024
@@ -116,8 +117,8 @@ class KafkaServer:
         self.replicas: Any = None
         self.transactions: Any = None
         self.in_thread: Callable[..., Deferred[Any]] = shared.in_thread
-        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
-        self._expanding = DeferredSemaphore(1)
+        self._looking_up = Turns(CONCURRENT_LOOKUPS)
+        self._expanding = Turns(1)
 
     def look_up(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function that reads from a disk in a worker thread, a few at a time."""

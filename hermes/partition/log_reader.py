@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 
 from hermes.errors import HermesError, OffsetOutOfRangeError
 from hermes.server.fairness import FairScheduler, cooperatively
 from hermes.server.outcomes import settled, then
+from hermes.server.turns import Turns
 from hermes.storage import Log, NotInMemoryError
 
 #: How many questions are looked up in worker threads at a time. A worker that computes holds the
@@ -43,7 +44,7 @@ class Reader:
     def __init__(self, scheduler: FairScheduler, in_thread: "Callable[..., Deferred[Any]]") -> None:
         self._scheduler = scheduler
         self._in_thread = in_thread
-        self._looking_up = DeferredSemaphore(CONCURRENT_LOOKUPS)
+        self._looking_up = Turns(CONCURRENT_LOOKUPS)
 
     def warm(self, reads: Sequence[LogRead]) -> "Deferred[None]":
         """Load in a thread what says where messages lie, and open their segments."""

@@ -2,7 +2,8 @@
 
 clients      who asks: host, listener, principal, groups
 outcomes     how a request ends: at once, later, without a response, by closing
-fairness     one reactor shared among connections: quanta of work
+fairness, turns
+             one reactor shared among connections: quanta of work, calls in threads
 responses, sends, carriers, sockets, large_responses, pages
              what goes out: in order, by `sendfile`, within bounds of memory and time
 gates, policies, authentication, authorization, refusals

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import size_of
@@ -33,6 +33,7 @@ from hermes.protocol import (
 )
 from hermes.quoting import printable, quoted
 from hermes.server.outcomes import CloseConnection, Outcome, cancellable
+from hermes.server.turns import Turns
 from hermes.storage import Log
 
 #: How many partitions one answer describes: each takes two looks into a time index.
@@ -50,7 +51,7 @@ class Lookups:
         self._partitions = shared.partitions
         self._now_ms = shared.now_ms
         self._in_thread = shared.in_thread
-        self._running = DeferredSemaphore(CONCURRENT_LOOKUPS)
+        self._running = Turns(CONCURRENT_LOOKUPS)
 
     def offsets(self, request: OffsetsRequest) -> Outcome:
         if request.max_offsets < 0:
