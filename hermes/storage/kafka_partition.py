@@ -26,7 +26,6 @@ from hermes.storage.checkpoints import (
     STARTS_NAME,
     Checkpoints,
     LeaderEpochs,
-    encode_topic_id,
     read_topic_id,
     write_topic_id,
 )
@@ -44,8 +43,6 @@ from hermes.storage.producer_states import ProducerStates
 from hermes.storage.segment import LogView, Segment
 from hermes.storage.sidecar import FormatSidecar, KnownLog
 from hermes.storage.transactions import Transactions
-
-__all__ = ["KafkaPartition", "encode_topic_id"]
 
 
 class KafkaPartition(FormatSidecar):
