@@ -416,9 +416,10 @@ class GroupMember:
             for place, stream_id in assigned.items()
             if place[1].broker_id in brokers or leaders[place] != place[1].broker_id
         }
-        leaving = [  # also what a release that failed has left, though it may be ours again
+        leaving = [
             claim
-            for place, claim in self._claims.items()
+            for place, claim in list(self._claims.items())  # commits may lose some meanwhile
+            # One whose release was cut off reads nothing any more, even if it is wanted again.
             if claim.is_revoked or wanted.get(place) != claim.stream_id
         ]
         self._release(leaving)
@@ -603,7 +604,7 @@ class GroupMember:
         before, self._leaders = self._leaders, leaders
         moved = {
             before[place]
-            for place in self._claims
+            for place in list(self._claims)
             if before.get(place, leaders[place]) != leaders[place]
         }
         for broker_id in moved & self._fetchers.keys():
@@ -615,7 +616,7 @@ class GroupMember:
         fetcher.join()
 
     def _update_fetchers(self, addresses: _Addresses) -> None:
-        needed = {self._leaders[place] for place in self._claims} & addresses.keys()
+        needed = {self._leaders[place] for place in list(self._claims)} & addresses.keys()
         for broker_id, fetcher in list(self._fetchers.items()):
             if broker_id not in needed or addresses.get(broker_id) != fetcher.address:
                 self._stop_fetcher(broker_id)

@@ -9,7 +9,7 @@ from memory_coordination import MemoryCoordination, MemorySession
 
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import GroupMember
-from hermes.client.groups.streams import MessageStream
+from hermes.client.groups.streams import Claim, MessageStream
 from hermes.coordination.layout import Subscription
 from hermes.coordination.nodes import NodeTransaction
 from hermes.coordination.sessions import Lease
@@ -125,10 +125,14 @@ class Rebalanced:
         self.member = GroupMember(
             *(config, "me", self.session, nothing, nothing),  # type: ignore[arg-type]
             make_fetcher=NoFetcher,
+            make_claim=self.make_claim,
         )
         self.member._subscription = Subscription({"clicks": 1})
         self.stream = MessageStream("clicks-0", None, None, self.member.wake_fetchers)
         self.member.streams = [self.stream]
+
+    def make_claim(self, *arguments: Any) -> Claim:
+        return Claim(*arguments)
 
     def rebalance(self, *, fails: bool = False) -> None:
         if not fails:
@@ -180,3 +184,36 @@ def test_a_partition_that_was_perhaps_taken_is_left_to_whoever_is_to_have_it_by_
     group.let_other_join()
     group.rebalance()
     assert (group.reads, group.registered) == ([0], ["0-0"])
+
+
+class LosingGroup(Rebalanced):
+    """While the member looks at what it has, another thread's commit finds out what is lost."""
+
+    is_losing = False
+
+    def make_claim(self, *arguments: Any) -> Claim:
+        group = self
+
+        class LostClaim(Claim):
+            @property
+            def is_revoked(self) -> bool:
+                if group.is_losing:
+                    group.is_losing = False
+                    group.member._lose([self])
+                return self._is_revoked
+
+            @is_revoked.setter
+            def is_revoked(self, value: bool) -> None:
+                self._is_revoked = value
+
+        return LostClaim(*arguments)
+
+
+def test_a_partition_may_be_lost_while_a_member_looks_at_what_it_has() -> None:
+    group = LosingGroup()
+    group.rebalance()
+    group.is_losing = True
+    group.rebalance()
+    assert not group.is_losing
+    group.rebalance()
+    assert group.reads == [0, 1]
