@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 
 from hermes.client.kafka_asking import encoded_request
 from hermes.groups.coordinator import ListedGroup
-from hermes.groups.values import State
+from hermes.groups.values import State as GroupState
 from hermes.kafka.admission import LIMIT_BYTES
 from hermes.kafka.matched_topics import LONGEST_REGEX
 from hermes.protocol.kafka_errors import Code
@@ -412,7 +412,7 @@ def test_a_request_of_very_many_entries_leaves_others_their_turns(
     told: str,
 ) -> None:
     """Ten thousand answers, and another client that is answered in every turn meanwhile."""
-    groups = [ListedGroup(str(number), State.EMPTY, "", "classic") for number in range(10_000)]
+    groups = [ListedGroup(str(number), GroupState.EMPTY, "", "classic") for number in range(10_000)]
     monkeypatch.setattr(bench.server.groups, "list_groups", lambda: succeed(groups))
     init = encoded_request(
         "InitProducerId", 4, 7, {"transactional_id": None, "transaction_timeout": 0}
@@ -470,7 +470,7 @@ def test_a_client_that_comes_before_a_declared_topic_makes_it_as_it_is_declared(
 
 def test_members_names_count_in_the_memory_of_groups(bench: KafkaBench) -> None:
     codes = []
-    for number in range(60):
+    for number in range(1000):
         frame = encoded_request(
             "JoinGroup",
             4,
