@@ -16,6 +16,7 @@ works with a `Call`, and through it with the broker as Kafka's requests see it: 
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
+from itertools import compress
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -44,7 +45,7 @@ from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.kafka_primitives import after_tags
 from hermes.security import CLUSTER, Operation, Resource
 from hermes.server.clients import Client
-from hermes.server.fairness import QUANTUM_ENTRIES
+from hermes.server.fairness import QUANTUM_ENTRIES, cooperatively
 from hermes.server.metrics import RequestKind
 from hermes.server.outcomes import (
     CloseConnection,
@@ -52,6 +53,7 @@ from hermes.server.outcomes import (
     Outcome,
     Response,
     carry_out,
+    then,
 )
 from hermes.server.sends import FileSend
 from hermes.server.turns import Turns
@@ -106,7 +108,9 @@ class KafkaServer:
         self.replica_changes = cluster.replica_changes
         self.groups = groups
         self.authorization = shared.refusals.authorization
-        self.matched_topics = MatchedTopics(self.topics, shared.refusals, self.look_up)
+        self.matched_topics = MatchedTopics(
+            self.topics, shared.refusals, shared.scheduler, self.look_up
+        )
         self.awaited = AwaitedBatches(shared.clock.seconds)
         self.admission = Admission()
         self.large_produces = Admission()
@@ -130,6 +134,15 @@ class KafkaServer:
         Each may take as much memory as `max_expanded_bytes` says.
         """
         return self._expanding.run(self.in_thread, function, *args)
+
+    def visible(self, client: Client) -> "list[str] | Deferred[list[str]]":
+        """The names of all topics that a client may see; a Deferred where that takes turns."""
+        names, shared = self.topics.names(), self.shared
+        if not shared.refusals.is_on:
+            return names
+        shown = cooperatively(shared.scheduler, names, partial(self.shows, client))
+        found: list[str] | Deferred[list[str]] = then(shown, lambda each: [*compress(names, each)])
+        return found
 
     def shows(self, client: Client, topic: str) -> bool:
         """Whether a client that didn't name a topic may see it; refusals aren't told."""

@@ -5,6 +5,8 @@ stay as they are. Members whose expressions find the same share one tuple, whate
 """
 
 from collections.abc import Callable
+from functools import partial
+from itertools import compress
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -14,6 +16,8 @@ from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.regex import JavaPattern
 from hermes.security import Operation
 from hermes.server.clients import Client
+from hermes.server.fairness import FairScheduler, cooperatively
+from hermes.server.outcomes import settled
 from hermes.server.refusals import Refusals
 
 #: No client's expression is longer: what it takes to compile one grows with it.
@@ -32,10 +36,15 @@ class MatchedTopics:
     """
 
     def __init__(
-        self, topics: ClusterTopics, refusals: Refusals, look_up: "Callable[..., Deferred[Any]]"
+        self,
+        topics: ClusterTopics,
+        refusals: Refusals,
+        scheduler: FairScheduler,
+        look_up: "Callable[..., Deferred[Any]]",
     ) -> None:
         self._topics = topics
         self._refusals = refusals
+        self._scheduler = scheduler
         self._look_up = look_up
         self._revision = topics.revision
         self._known: dict[_Who, tuple[object, tuple[str, ...]]] = {}
@@ -63,11 +72,11 @@ class MatchedTopics:
         except ValueError as error:
             text = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."
             raise KafkaError(Code.INVALID_REGULAR_EXPRESSION, text) from error
-        found = tuple(
-            each
-            for each in matched
-            if not refusals.is_on or refusals.permits_topic(client, Operation.DESCRIBE, each)
-        )
+        found = tuple(matched)
+        if refusals.is_on:
+            permits = partial(refusals.permits_topic, client, Operation.DESCRIBE)
+            permitted = await settled(cooperatively(self._scheduler, matched, permits))
+            found = tuple(compress(matched, permitted))
         if revision != topics.revision or revision != self._revision:
             return found
         found = next((each for _, each in self._known.values() if each == found), found)

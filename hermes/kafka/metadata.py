@@ -44,8 +44,11 @@ _OPERATIONS: Final = (
 def metadata(request: Any, call: Call) -> Any:
     topics, asked = call.server.topics, request.topics
     if asked is None or (call.version == 0 and not asked):
-        names = [name for name in topics.names() if call.server.shows(call.client, name)]
-        return _answer(request, call, [topics.get(name) for name in names])
+
+        def answer(names: list[str]) -> Any:
+            return _answer(request, call, [*filter(None, map(topics.get, names))])
+
+        return then(call.server.visible(call.client), answer)
     # Once each, as Kafka does: a topic may have thousands of partitions.
     wanted = list({(each.name, getattr(each, "topic_id", None)): each for each in asked}.values())
     found: list[Any] = []

@@ -5,7 +5,7 @@ it says with what to go on. Unlike Metadata it makes no topics, and says which r
 without being in sync: none may here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from hermes.cluster.cluster_topics import ClusterTopic
@@ -15,6 +15,7 @@ from hermes.kafka.metadata import described, topic_operations
 from hermes.protocol import check_kafka_topic_name
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.security import Operation
+from hermes.server.outcomes import settled
 from hermes.transactions.state import STATE_TOPIC
 
 #: Kafka's `max.request.partition.size.limit`.
@@ -24,7 +25,8 @@ _MOST_PARTITIONS: Final = 2000
 async def describe_topic_partitions(request: Any, call: Call) -> Any:
     make, asked = call.make, dict.fromkeys(each.name for each in request.topics)
     try:
-        names = _names(request, asked, call)
+        visible = () if asked else await settled(call.server.visible(call.client))
+        names = _names(request, asked, visible)
     except KafkaError as error:
         refused = tuple(_topic(call, name, error.code) for name in asked)
         return make.DescribeTopicPartitionsResponse(topics=refused, next_cursor=None)
@@ -57,10 +59,9 @@ async def describe_topic_partitions(request: Any, call: Call) -> Any:
     )
 
 
-def _names(request: Any, asked: dict[str, None], call: Call) -> list[str]:
+def _names(request: Any, asked: dict[str, None], visible: Iterable[str]) -> list[str]:
     """The topics to tell of from the cursor on; KafkaError if that can't be one."""
-    cursor, known = request.cursor, call.server.topics.names()
-    names = asked or [each for each in known if call.server.shows(call.client, each)]
+    cursor, names = request.cursor, asked or visible
     if cursor is not None and asked and cursor.topic_name not in asked:
         raise KafkaError(Code.INVALID_REQUEST, "the cursor's topic isn't one of those asked for")
     if cursor is not None and cursor.partition_index < 0:

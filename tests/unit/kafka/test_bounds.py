@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,20 @@ from hermes.protocol.records import Record, encode_batch
 from hermes.regex import JavaPattern
 from hermes.server.fairness import QUANTUM_ENTRIES
 from hermes.transactions.state import State, Transaction
+
+#: How a member of a consumer group joins that wants the topics that an expression matches.
+BY_REGEX = {
+    "group_id": "g",
+    "member_id": "m",
+    "member_epoch": 0,
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": timedelta(seconds=10),
+    "subscribed_topic_names": None,
+    "subscribed_topic_regex": "name.*",
+    "server_assignor": None,
+    "topic_partitions": (),
+}
 
 
 @pytest.fixture
@@ -548,3 +563,50 @@ def test_who_asks_for_one_offset_of_a_group_has_the_others_left_alone(
     (found,) = ask(bench, "OffsetFetch", 8, groups=[{"group_id": "g", "topics": asked}]).groups
     assert [each.committed_offset for each in found.topics[0].partitions] == [5]
     assert looked_at == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "values"),
+    [
+        ("Metadata", 8, {"topics": None}),
+        ("DescribeTopicPartitions", 0, {"topics": (), "response_partition_limit": 10}),
+        ("ListGroups", 4, {"states_filter": ()}),
+        ("ConsumerGroupHeartbeat", 1, BY_REGEX),
+    ],
+)
+def test_what_a_client_may_see_is_found_out_in_turns(
+    tmp_path: Path, name: str, version: int, values: dict[str, Any]
+) -> None:
+    """There may be ten thousand of them, and hundreds of rules."""
+    rules = [
+        {"principal": "anonymous", "operations": ["describe"], "topic": "none"},
+        {"principal": "anonymous", "operations": ["group"], "group": "g"},
+    ]
+    bench = KafkaBench(tmp_path, access=rules)
+    names = [f"name-{n}" for n in range(3000)]
+    group = {"protocol_type": "consumer", "state": GroupState.STABLE, "kind": "classic"}
+    refusals, judged = bench.server.shared.refusals, list[object]()
+    permits, permits_topic = refusals.permits, refusals.permits_topic
+
+    def slow(function: Any) -> Any:
+        def judge(*about: Any) -> Any:
+            judged.append(about)
+            bench.clock.rightNow += 0.0001
+            return function(*about)
+
+        return judge
+
+    async def groups() -> list[Any]:
+        return [SimpleNamespace(name=each, **group) for each in names]
+
+    refusals.permits, refusals.permits_topic = slow(permits), slow(permits_topic)
+    bench.server.topics.names = lambda: names  # type: ignore[method-assign]
+    bench.server.groups.list_groups = groups  # type: ignore[method-assign]
+    connection, transport = bench.connect_kafka()
+    connection.dataReceived(encoded_request(name, version, 7, values)[0])
+    turns = bench.turns(transport)
+    assert len(answers(transport)) == 1
+    assert len(judged) >= len(names)
+    assert turns >= 20, "one takes some milliseconds"
+    connection.connectionLost()
+    bench.close()

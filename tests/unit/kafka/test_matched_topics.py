@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from hermes.kafka.matched_topics import _MOST_KNOWN, MatchedTopics
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.server.clients import Client
+from hermes.server.fairness import FairScheduler
 
 
 class World:
@@ -18,7 +20,7 @@ class World:
         self.there = ["apples", "berries", "cherries"]
         self.revision = self.looked = 0
         self.hidden: dict[str, str] = {}
-        self.matched = MatchedTopics(self, self, self.look_up)  # type: ignore[arg-type]
+        self.matched = MatchedTopics(self, self, FairScheduler(Clock()), self.look_up)  # type: ignore[arg-type]
 
     def names(self) -> list[str]:
         return sorted(self.there)
