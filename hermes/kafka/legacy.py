@@ -248,14 +248,24 @@ def message_set_of(
         (the message set, how many messages it has).
 
     Raises:
-        InvalidRecordError: messages have keys, headers or no value, which 0.7 has no room for.
+        InvalidRecordError: messages have keys, headers or no value, which 0.7 has no room for; or
+            the batch is malformed inside, or expands to too much.
         MessageTooLargeError: a payload is larger than allowed.
-        InvalidMessageError: the batch is damaged, or expands to too much.
     """
+    records = iterate_records(batch, header, max_expanded_bytes=max_expanded_bytes)
+    try:
+        payloads = _fitting(records, max_message_bytes)
+    except InvalidMessageError as error:
+        # The CRC is right: sending it again would not help.
+        raise InvalidRecordError(str(error)) from None
+    return encode_message_set(payloads), len(payloads)
+
+
+def _fitting(records: Iterator[Record], max_message_bytes: int) -> list[bytes]:
+    """The values of records that are nothing but these; raises as `message_set_of`."""
     payloads: list[bytes] = []
     unfit: list[int] = []
     why = ""
-    records = iterate_records(batch, header, max_expanded_bytes=max_expanded_bytes)
     for number, record in enumerate(records):
         lost = "a key" if record.key is not None else "headers" if record.headers else ""
         if lost or record.value is None:
@@ -269,4 +279,4 @@ def message_set_of(
             payloads.append(record.value)
     if unfit:
         raise InvalidRecordError(f"{why}, and {_VALUES_ONLY}", tuple(unfit))
-    return encode_message_set(payloads), len(payloads)
+    return payloads

@@ -10,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from batches import holding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_bench import KafkaBench, encode_request, messages
@@ -285,9 +286,12 @@ def _list_offsets(bench: KafkaBench, time_ms: int) -> tuple[int, int]:
 
 
 def _produce(bench: KafkaBench, *records: Record, in_transaction: bool = False) -> Any:
-    kinds = messages("Produce", 9, "request")
     batch = encode_batch(records)
-    batch = transactional(batch) if in_transaction else batch
+    return _produce_batch(bench, transactional(batch) if in_transaction else batch)
+
+
+def _produce_batch(bench: KafkaBench, batch: bytes) -> Any:
+    kinds = messages("Produce", 9, "request")
     partition = kinds.PartitionProduceData(index=0, records=batch)
     topic = kinds.TopicProduceData(name="old", partition_data=(partition,))
     answer = bench.ask(
@@ -350,6 +354,21 @@ def test_what_0_7_has_no_room_for_is_refused_as_a_whole(bench: KafkaBench, recor
     answer = _produce(bench, Record(0, 5, None, b"one"), record)
     assert answer.error_code == 87
     assert "message 1 has " in answer.error_message
+    assert bench.shared.topics.for_produce("old", 0).end_offset == 0
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        holding(b"no record", codec=RecordCodec.GZIP),
+        holding(b"no gzip", attributes=RecordCodec.GZIP),
+    ],
+    ids=["records", "codec"],
+)
+def test_what_is_malformed_inside_is_not_to_be_sent_again(bench: KafkaBench, batch: bytes) -> None:
+    """Its CRC is right: that is how its producer has made it."""
+    answer = _produce_batch(bench, batch)
+    assert answer.error_code == 87
     assert bench.shared.topics.for_produce("old", 0).end_offset == 0
 
 
