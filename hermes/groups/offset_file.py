@@ -10,7 +10,13 @@ from contextlib import suppress
 from typing import Final
 
 from hermes.errors import HermesError, StorageError
-from hermes.groups.offset_records import HEADER, Skipped, encode_change, parse_changes
+from hermes.groups.offset_records import (
+    Skipped,
+    encode_change,
+    new_header,
+    parse_changes,
+    seeds_of,
+)
 from hermes.groups.offsets import (
     Change,
     GroupMovedError,
@@ -42,7 +48,7 @@ class OffsetFile:
         self._groups: dict[str, StoredGroup] = {}
         self._loaded: set[str] = set()
         self._descriptor = -1
-        self._size = self._live = 0
+        self._size = self._live = self._seed = 0
         try:
             data = self._read()
             if data is not None and self._replay(data, report):
@@ -103,13 +109,16 @@ class OffsetFile:
             self._files.close(descriptor)
 
     def _replay(self, data: bytes, report: Callable[[str], None]) -> bool:
-        if not data.startswith(HEADER):
+        seeds = seeds_of(data)
+        if not seeds:
             raise StorageError(
                 f"{self._path} doesn't begin as a file of Kafka groups' offsets of this release "
                 "does: move it away, and groups begin where auto.offset.reset says"
             )
-        is_whole = True
-        for found in parse_changes(data):
+        self._seed, is_whole = seeds[0], len(seeds) == 2
+        if not is_whole:
+            report("one half of its beginning is damaged, and the other half was believed")
+        for found in parse_changes(data, self._seed):
             if not isinstance(found, Skipped):
                 self._apply(found)
                 continue
@@ -123,7 +132,7 @@ class OffsetFile:
     def _append(self, changes: Sequence[Change]) -> None:
         if self._descriptor < 0:
             self._open()
-        data = b"".join(map(encode_change, changes))
+        data = b"".join(encode_change(each, self._seed) for each in changes)
         length = len(data)
         try:
             write_all(self._files, self._descriptor, (data,), self._size)
@@ -153,8 +162,10 @@ class OffsetFile:
             raise storage_error(f"open {self._path}", error) from error
 
     def _rewrite(self) -> None:
-        data = HEADER + b"".join(
-            encode_change(Change(name, record, offsets))
+        header = new_header()
+        self._seed = seed = seeds_of(header)[0]
+        data = header + b"".join(
+            encode_change(Change(name, record, offsets), seed)
             for name, (record, offsets) in self._groups.items()
         )
         # Whatever fails from here on, the old descriptor's file may have no name any more, and a

@@ -1,7 +1,8 @@
 r"""The bytes of a `.hermes_kafka_groups` file: a header, then records that are only ever appended.
 
-    header   8 bytes "HGROUPS\0" | uint32 version
-    record   uint16 0x4847 | uint32 size of the body | uint32 CRC-32C of the body | body
+    header   8 bytes "HGROUPS\0" | uint32 version | twice: 16 random bytes, the salt, and
+             uint32 CRC-32C of them
+    record   uint16 0x4847 | uint32 size of the body | uint32 CRC-32C of salt and body | body
     body     uint8 type | group | what the type has
     text     uint16 length | UTF-8
 
@@ -16,21 +17,23 @@ r"""The bytes of a `.hermes_kafka_groups` file: a header, then records that are 
 All is big-endian, group, topic, protocol type and metadata are texts, times are ms since 1970. Of
 several records about the same thing the last one counts; "no group" is about its offsets, too.
 Bytes that are no valid record are passed over, up to the next one: at the file's end those of a
-write that a crash has cut off.
+write that a crash has cut off. Since nobody knows the salt, no text of a client's in them is one.
 """
 
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import crc32c
 
 from hermes.groups.membership import decode_membership, encode_membership
 from hermes.groups.offsets import Change, Committed, GroupRecord, TopicPartition
 
-HEADER: Final = b"HGROUPS\0" + struct.pack(">I", 1)
+_BEGINNING: Final = b"HGROUPS\0" + struct.pack(">I", 2)
+_SALT: Final = struct.Struct(">16sI")
+_HEADER_BYTES: Final = len(_BEGINNING) + 2 * _SALT.size
 
 _FRAME: Final = struct.Struct(">HII")
 _MARK: Final = 0x4847
@@ -52,21 +55,37 @@ class Skipped(NamedTuple):
     end: int
 
 
-def encode_change(change: Change) -> bytes:
-    """Write a change as records.
+def new_header() -> bytes:
+    salt = uuid4().bytes
+    return _BEGINNING + 2 * _SALT.pack(salt, crc32c.crc32c(salt))
+
+
+def seeds_of(data: bytes) -> list[int]:
+    """What the CRCs of a file's records begin with, twice; once, or not at all, by what is damaged.
+
+    Nothing for a file of another kind.
+    """
+    if not data.startswith(_BEGINNING) or len(data) < _HEADER_BYTES:
+        return []
+    found = _SALT.iter_unpack(data[len(_BEGINNING) : _HEADER_BYTES])
+    return [crc for salt, crc in found if crc32c.crc32c(salt) == crc]
+
+
+def encode_change(change: Change, seed: int) -> bytes:
+    """Write a change as records of a file with this seed.
 
     Raises UnicodeEncodeError, struct.error: a text can't be written; those of clients can.
     """
     group = _text(change.group)
     if change.forget:
-        return _framed(bytes([_NO_GROUP]) + group)
+        return _framed(bytes([_NO_GROUP]) + group, seed)
     records = []
     if change.record is not None:
         generation, protocol_type, empty_ms, membership = change.record
         body = _GENERATION.pack(generation) + _text(protocol_type) + _SINCE.pack(empty_ms)
         if membership is not None:
             body += encode_membership(generation, membership)
-        records.append(_framed(bytes([_GROUP]) + group + body))
+        records.append(_framed(bytes([_GROUP]) + group + body, seed))
     for (topic, partition), committed in change.offsets.items():
         if committed is None:
             body = bytes([_NO_OFFSET]) + group + _text(topic) + _PARTITION.pack(partition)
@@ -83,14 +102,14 @@ def encode_change(change: Change) -> bytes:
                     b"" if topic_id is None else topic_id.bytes,
                 )
             )
-        records.append(_framed(body))
+        records.append(_framed(body, seed))
     return b"".join(records)
 
 
-def parse_changes(data: bytes) -> Iterator[Change | Skipped]:
-    position = len(HEADER)
+def parse_changes(data: bytes, seed: int) -> Iterator[Change | Skipped]:
+    position = _HEADER_BYTES
     while position < len(data):
-        found = _record_at(data, position)
+        found = _record_at(data, position, seed)
         if found is not None:
             change, position = found
             yield change
@@ -98,12 +117,12 @@ def parse_changes(data: bytes) -> Iterator[Change | Skipped]:
         begin = position
         while found is None and position >= 0:
             position = data.find(_MARK_BYTES, position + 1)
-            found = _record_at(data, position) if position >= 0 else None
+            found = _record_at(data, position, seed) if position >= 0 else None
         position = position if position >= 0 else len(data)
         yield Skipped(begin, position)
 
 
-def _record_at(data: bytes, position: int) -> tuple[Change, int] | None:
+def _record_at(data: bytes, position: int, seed: int) -> tuple[Change, int] | None:
     begin = position + _FRAME.size
     if begin > len(data):
         return None
@@ -112,7 +131,7 @@ def _record_at(data: bytes, position: int) -> tuple[Change, int] | None:
     if mark != _MARK or not 0 < size <= _MAX_BODY_BYTES or end > len(data):
         return None
     body = data[begin:end]
-    if crc32c.crc32c(body) != crc:
+    if crc32c.crc32c(body, seed) != crc:
         return None
     try:
         return _Body(body).change(), end
@@ -170,5 +189,5 @@ def _text(text: str) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def _framed(body: bytes) -> bytes:
-    return _FRAME.pack(_MARK, len(body), crc32c.crc32c(body)) + body
+def _framed(body: bytes, seed: int) -> bytes:
+    return _FRAME.pack(_MARK, len(body), crc32c.crc32c(body, seed)) + body

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
 from random import Random
@@ -12,9 +13,11 @@ from storage_fakes import Crash, FaultyFiles, ForgetfulFiles, UnsyncedFiles
 from hermes.errors import HermesError, StorageError
 from hermes.groups import offset_file
 from hermes.groups.offset_file import OffsetFile
+from hermes.groups.offset_records import encode_change, new_header
 from hermes.groups.offsets import Change, Committed, GroupRecord, TopicPartition
 from hermes.storage import FileLayer
 
+HEADER_BYTES = len(new_header())
 PLACES = [TopicPartition("clicks", each) for each in range(3)]
 State = dict[str, dict[TopicPartition, int]]
 
@@ -176,12 +179,12 @@ def test_a_file_cut_at_every_byte_keeps_what_is_before(
             states.append((path.stat().st_size, state))
     store.close()
     data = path.read_bytes()
-    for length in range(12, len(data)):
+    for length in range(HEADER_BYTES, len(data)):
         path.write_bytes(data[:length])
         lines: list[str] = []
         expected = [{}, *(each for end, each in states if end <= length)][-1]
         assert state_of(opened(str(path), UnsyncedFiles(), lines)) == expected
-        ends = [12, *(end for end, _ in states)]
+        ends = [HEADER_BYTES, *(end for end, _ in states)]
         assert bool(lines) == (length not in ends)
 
 
@@ -200,7 +203,7 @@ def test_damage_costs_what_is_damaged_and_is_told(tmp_path: Path) -> None:
         lines: list[str] = []
         found = opened(str(path), UnsyncedFiles(), lines)
         assert len(lines) == 1
-        assert len(found.names()) == 2
+        assert len(found.names()) == (3 if position < HEADER_BYTES else 2)
         # Once something is written, the file is whole again.
         change = Change("g0", offsets={PLACES[1]: Committed(5, -1, "", 1)})
         assert found.write([change]) == [None]
@@ -208,6 +211,25 @@ def test_damage_costs_what_is_damaged_and_is_told(tmp_path: Path) -> None:
         lines.clear()
         assert state_of(opened(str(path), UnsyncedFiles(), lines)) == state_of(found)
         assert not lines
+
+
+def test_what_a_client_wrote_into_a_torn_record_is_not_taken_for_one(tmp_path: Path) -> None:
+    """Whoever may commit for one group could commit for all of them by a loss of power."""
+    path, place = str(tmp_path / "groups"), PLACES[0]
+    for text in map(str, range(1 << 20)):
+        committed = Committed(9999, 0, text, 1, 0x7F7F7F7F7F7F)
+        forged = encode_change(Change("g1", offsets={place: committed}), 0)
+        with suppress(UnicodeDecodeError):
+            metadata = forged.decode()
+            break
+    store = opened(path, UnsyncedFiles())
+    store.write([Change("g1", offsets={place: Committed(5, -1, "", 1)})])
+    store.write([Change("g2", offsets={place: Committed(1, -1, metadata + "x" * 3000, 1)})])
+    store.close()
+    os.truncate(path, os.path.getsize(path) - 1000)
+    lines: list[str] = []
+    assert state_of(opened(path, UnsyncedFiles(), lines))["g1"] == {place: 5}
+    assert len(lines) == 1
 
 
 def test_another_file_of_that_name_is_refused_and_left(tmp_path: Path) -> None:
