@@ -474,10 +474,11 @@ class IAuthorizer(Interface):
             principal: who: a user, what a certificate says, or `anonymous`. The broker itself
                 may do everything, and isn't asked about.
             groups: a frozenset of the groups of users that the principal is in.
-            operation: `produce`, `consume`, `describe`, `create`, `delete`, `group` or `admin`.
-            kind: what to: a `topic`, a `group`, or the `cluster`.
-            name: the topic's or group's, which need not exist; empty for the cluster. Peers choose
-                it: up to 255 characters of any kind.
+            operation: `produce`, `consume`, `describe`, `create`, `delete`, `group`, `admin` or
+                `replicate`.
+            kind: what to: a `topic`, a `group`, a `transactional_id`, or the `cluster`.
+            name: that of the topic, group or id, which need not exist; empty for the cluster. Peers
+                choose it: up to 255 characters of any kind.
 
         Returns:
             True if it is allowed. Anything else refuses it.
