@@ -120,7 +120,7 @@ class Produces:
         size_bytes = header.size_bytes
         if (
             size_bytes > rules.max_batch_bytes
-            or self._awaited.batches
+            or (self._awaited.batches and self._awaits(asked, number, header))
             or (
                 self._refuses
                 and not self._refusals.permits_topic(client, Operation.PRODUCE, found.name)
@@ -158,6 +158,10 @@ class Produces:
         response.start_offset = log.state.view.bases[0]
         self._acknowledgements.wait(response, timeout_ms / 1000 if timeout_ms > 0 else 0)
         return response
+
+    def _awaits(self, asked: str | bytes, number: int, header: BatchHeader) -> bool:
+        """Whether its producer was told to send something again, perhaps long ago."""
+        return (_named(asked), number, header.producer_id) in self._awaited.batches
 
     def _look_up(self, asked: str | bytes) -> "_Known | None":
         """Find a topic, by its name or id, that takes batches which nobody needs to read."""
@@ -333,8 +337,12 @@ class _PlainFlush(FlushedResponse):
 
     def unknown(self) -> None:
         _, _, _, _, _, asked, number, _, _, header = self.plain
-        topic = asked if isinstance(asked, str) else UUID(bytes=asked)
-        self.produces.expect(topic, number, (header,), self.log)
+        self.produces.expect(_named(asked), number, (header,), self.log)
+
+
+def _named(asked: str | bytes) -> str | UUID:
+    """A topic as a decoded request names it."""
+    return asked if isinstance(asked, str) else UUID(bytes=asked)
 
 
 def close_if_refused(entries: Sequence[Entry]) -> None:

@@ -432,6 +432,26 @@ MET: dict[str, tuple[dict[str, Any], dict[str, Any], Code]] = {
 }
 
 
+@pytest.mark.parametrize("version", [9, 13])
+def test_what_never_comes_again_leaves_the_requests_of_others_plain(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch, either_produce: str, version: int
+) -> None:
+    """Its producer may be gone, or have found another leader."""
+    gone = produce(bench, version, FIRST, partition=1)
+    assert gone.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+    calls: list[object] = []
+
+    class Call(dispatching.Call):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            calls.append(self)
+
+    monkeypatch.setattr(dispatching, "Call", Call)
+    assert produce(bench, version, FIRST).error_code == 0
+    assert produce(bench, version, BATCH).error_code == 0
+    assert bool(calls) == (either_produce == "decoded")
+
+
 @pytest.mark.parametrize("acks", [0, 1, -1])
 @pytest.mark.parametrize("met", MET)
 def test_what_a_plain_request_meets_is_told(tmp_path: Path, met: str, acks: int) -> None:
