@@ -247,7 +247,7 @@ class Fetch(CountingWaiter):
         shared = self._shared
         limit, make = shared.config.max_expanded_bytes, shared.large_responses.make
         try:
-            batch: bytes = await make(shared.in_thread, batch_of, wanted, limit)
+            batch: bytes = await make(self._call.server.expand, batch_of, wanted, limit)
         except HermesError as error:
             number = fetched.partition
             return Fetched(fetched.topic, number, refusal_of(shared, fetched.topic, number, error))
