@@ -458,9 +458,8 @@ class DataDirectory:
             if log in self._unseen:
                 return log.offline_reason
             try:
-                report = log.open(
-                    clean=was_clean, now_ms=now_ms, has_lost_power=lock.has_lost_power
-                )
+                log.state.has_lost_power = lock.has_lost_power
+                report = log.open(clean=was_clean, now_ms=now_ms)
             except StorageError as error:
                 return str(error)
             log.commit(self.watermarks.committed(log.topic, log.partition) or 0)

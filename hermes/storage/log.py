@@ -545,12 +545,7 @@ class Log:
     # -- opening and closing --------------------------------------------------------------------
 
     def open(
-        self,
-        *,
-        clean: bool,
-        now_ms: int,
-        is_new_directory: bool = False,
-        has_lost_power: bool = False,
+        self, *, clean: bool, now_ms: int, is_new_directory: bool = False
     ) -> RecoveryReport | None:
         """Load the partition's directory and start serving. Blocks.
 
@@ -558,7 +553,6 @@ class Log:
             clean: True when the last stop was clean: nothing is read then.
             is_new_directory: True when the directory's name may be in memory only: the first flush
                 then syncs its parent as well.
-            has_lost_power: whether files may have holes where nothing was flushed.
 
         Returns:
             None when there was nothing to recover.
@@ -567,7 +561,6 @@ class Log:
             CorruptLogError: the segments don't fit together; the log stays offline, untouched.
             StorageError: the disk failed; the log stays offline, `reopen` may be tried.
         """
-        self.state.has_lost_power |= has_lost_power
         return self._opening.open(clean=clean, now_ms=now_ms, is_new_directory=is_new_directory)
 
     def keep_offline(self, reason: str) -> None:
@@ -669,10 +662,9 @@ class Log:
         """Delete the log with its directory, oldest segment first: what a crash leaves is a log.
 
         One that has other copies goes from its end, since what is left may be a copy's beginning.
-        Slices that are held stay readable until they are released. The caller syncs the parent
-        directory. Returns how many bytes of messages were deleted. Raises StorageError: a file or
-        the directory can't be deleted (files that aren't ours are left alone, and with them the
-        directory); the log is out of service anyway.
+        Slices that are held stay readable. The caller syncs the parent directory. Returns how many
+        bytes of messages were deleted. Raises StorageError: a file or the directory can't be (those
+        that aren't ours are left alone); the log is out of service anyway.
         """
         self._shut("the topic was deleted")
         try:

@@ -85,11 +85,10 @@ class LogState:
         self.offline_reason: str | None = "not opened yet"
         self.is_closed = False
         self.is_sole_copy = True
-        self.has_lost_power = False
         self.openings = 0
         self.last_append_ms: int | None = None
         self.index_failures = 0
-        self.is_suspect = self.has_cut_damage = self.is_unreadable = False
+        self.is_suspect = self.has_cut_damage = self.is_unreadable = self.has_lost_power = False
 
     def enlist(self) -> None:
         """Note which sidecars an append or a flush calls: most logs have nothing of most."""
