@@ -22,10 +22,13 @@ _MOST_SELECTED: Final = 1024
 
 #: Who may do one of these may describe, unless a rule denies that.
 _SHOW: Final = {
-    ResourceKind.TOPIC: (Operation.PRODUCE, Operation.CONSUME),
+    ResourceKind.TOPIC: (
+        *(Operation.PRODUCE, Operation.CONSUME),
+        *(Operation.DELETE, Operation.ADMIN),
+    ),
     ResourceKind.GROUP: (Operation.GROUP,),
     ResourceKind.TRANSACTION: (Operation.PRODUCE,),
-    ResourceKind.CLUSTER: (),
+    ResourceKind.CLUSTER: (Operation.ADMIN,),
 }
 
 
