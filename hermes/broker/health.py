@@ -1,11 +1,12 @@
 """Whether a broker lives, and whether it is ready to serve, with each reason in JSON.
 
 Live means that the reactor turns. Ready means that messages can be produced and fetched here:
-every partition, with room for more, by clients that find the broker.
+every partition, with room for more, by clients that find the broker. Anybody may ask, so that a
+broker with access rules names no topics.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -44,11 +45,9 @@ def readiness(run: ServingBroker, available_bytes: int | None = None) -> Iterato
     if run.coordination.is_enabled:
         registered = run.coordination.is_registered
         yield Check("coordination", registered, "registered" if registered else "not registered")
-    offline = [log for log in run.directory.logs.values() if log.is_offline]
-    reasons = [f"{log.name}: {log.offline_reason}" for log in offline[:_MOST_NAMED]]
-    if len(offline) > _MOST_NAMED:
-        reasons.append(f"and {len(offline) - _MOST_NAMED} more")
-    yield Check("partitions", not offline, "; ".join(reasons) or "none is offline")
+    logs = run.directory.logs.values()
+    offline = [f"{log.name}: {log.offline_reason}" for log in logs if log.is_offline]
+    yield Check("partitions", not offline, _named(run, offline) if offline else "none is offline")
     if available_bytes is not None:
         wanted = run.config.ready_min_free_bytes
         is_known = available_bytes >= 0
@@ -68,10 +67,15 @@ def copies_in_sync(run: ServingBroker) -> Check:
                     behind.append(f"{name}-{number}")
     if not topics.is_known:
         return Check("in_sync", False, "it isn't known yet which topics there are")
-    named = ", ".join(behind[:_MOST_NAMED])
-    more = f" and {len(behind) - _MOST_NAMED} more" if len(behind) > _MOST_NAMED else ""
-    detail = f"not in sync: {named}{more}" if behind else f"all of {count} copies"
+    detail = f"not in sync: {_named(run, behind)}" if behind else f"all of {count} copies"
     return Check("in_sync", not behind, detail)
+
+
+def _named(run: ServingBroker, partitions: Sequence[str]) -> str:
+    if run.config.is_guarded:
+        return f"{len(partitions)}, which the log and the metrics name"
+    more = [f"and {len(partitions) - _MOST_NAMED} more"] if len(partitions) > _MOST_NAMED else []
+    return "; ".join([*partitions[:_MOST_NAMED], *more])
 
 
 def health_resource(run: ServingBroker) -> Health:

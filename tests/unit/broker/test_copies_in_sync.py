@@ -29,6 +29,6 @@ def test_copies_count_that_it_has_and_keeps(tmp_path: Path) -> None:
     bench.topic("behind", *[of(1, 0, isr=(1,))] * 12)
     found = check()
     assert not found.is_ok
-    assert found.detail.startswith("not in sync: behind-0, behind-1, ")
+    assert found.detail.startswith("not in sync: behind-0; behind-1; ")
     assert found.detail.endswith(" and 2 more")
     bench.close()
