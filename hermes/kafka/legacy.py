@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from hermes.errors import InvalidMessageError, InvalidRecordError, MessageTooLargeError
 from hermes.protocol import AppendRun, Codec, Message, MessageSet, encode_message_set
+from hermes.protocol.damage import valid_length
 from hermes.protocol.expansion import Expansion
 from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.messages import decode_message
@@ -23,6 +24,7 @@ from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, with_crc
 from hermes.protocol.records import Record, encode_batch, iterate_records
 from hermes.protocol.wire import Buffer
 from hermes.storage import Log
+from hermes.storage.kafka_0_7 import SegmentReader
 
 #: How much of a log is looked at for one partition of a fetch, unless its first message is larger.
 CHUNK_BYTES: Final = 1 << 20
@@ -134,12 +136,23 @@ def _first_whole(log: Log, offset: int, length: int) -> bytes | None:
     if needed is None or needed > log.high_watermark - offset:
         return None
     if needed > len(data):
+        if not _is_intact(log, offset, needed):
+            return None
         data = _bytes(log, offset, needed)
     try:
         decode_message(data, 0, needed)
     except InvalidMessageError:
         return None
     return data
+
+
+def _is_intact(log: Log, offset: int, size_bytes: int) -> bool:
+    """Whether a message that seems to be so large is one: a damaged length may claim gigabytes."""
+    with log.read(offset, size_bytes) as found:
+        if found.length < size_bytes:
+            return False
+        base, end = offset - found.position, offset + size_bytes
+        return valid_length(SegmentReader(log.files, found.fileno(), base, end), offset) > 0
 
 
 def _bytes(log: Log, offset: int, length: int) -> bytes:

@@ -20,6 +20,7 @@ from hermes.protocol import Codec, encode_message_set
 from hermes.protocol.record_batches import BatchHeader, decode_header
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import Record, encode_batch, iterate_records
+from hermes.storage import FileLayer
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 NOW_MS = 1_800_000_000_000
@@ -139,6 +140,26 @@ def test_a_message_larger_than_asked_for_is_sent_whole(bench: KafkaBench) -> Non
     append(bench, b"x" * 10_000, b"next")
     _, records = read(bench, 0, max_bytes=100)
     assert [len(each.value or b"") for each in records] == [10_000]
+
+
+def test_a_damaged_length_has_no_more_read_than_messages_have(tmp_path: Path) -> None:
+    """It may claim all that follows in its segment."""
+    largest = [0]
+
+    class Files(FileLayer):
+        def pread(self, descriptor: int, length: int, position: int) -> bytes:
+            largest[0] = max(largest[0], length)
+            return super().pread(descriptor, length, position)
+
+    bench = make_bench(tmp_path, files=Files())
+    log = bench.shared.topics.for_produce("old", 0)
+    data = bytearray(encode_message_set([bytes(500_000)] * 60))
+    data[:4] = (25_000_000).to_bytes(4)
+    log.append((bytes(data),), len(data), 60, NOW_MS)
+    log.flush()
+    assert fetch(bench, 0).error_code == 2
+    assert largest[0] < 10_000_000
+    bench.close()
 
 
 def test_what_sets_expand_to_counts_towards_the_largest_response(tmp_path: Path) -> None:
