@@ -153,6 +153,8 @@ def _read_json(url: str) -> dict[str, Any]:
     with urlopen(
         Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_SECONDS
     ) as answer:
+        if not _is_safe(answer.url):  # after a redirection
+            raise ValueError(f"{url} is answered from {answer.url}, without https")
         data = answer.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise ValueError(f"{url} answers with more than {_MOST_BYTES} bytes")
@@ -182,13 +184,18 @@ def _texts(
 
 
 def _url(options: Mapping[str, Any], key: str) -> str:
-    """A URL by https, or by http on this machine: whoever could change keys could be anybody."""
     value = _text(options, key)
-    parts = urlsplit(value)
-    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if not (parts.scheme == "https" or (parts.scheme == "http" and is_local)) or not parts.hostname:
+    if not _is_safe(value):
         raise ConfigError("token_verifier_options", f"{key}: expected a URL that begins with https")
     return value
+
+
+def _is_safe(url: str) -> bool:
+    """Whether it goes by https, or stays here: whoever could change keys could be anybody."""
+    parts = urlsplit(url)
+    is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    is_private = parts.scheme == "https" or (parts.scheme == "http" and is_local)
+    return is_private and bool(parts.hostname)
 
 
 def _seconds(options: Mapping[str, Any], key: str, default: int) -> float:

@@ -184,6 +184,21 @@ def test_a_provider_that_calls_itself_otherwise_is_not_believed(issuer: Issuer) 
         verifier.verify(issuer.token("alice"))
 
 
+def test_a_provider_that_sends_elsewhere_without_https_is_not_believed(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = oidc.urlopen
+
+    def redirected(*arguments: Any, **options: Any) -> Any:
+        answer = asked(*arguments, **options)
+        answer.url = "http://elsewhere.example/keys"
+        return answer
+
+    monkeypatch.setattr(oidc, "urlopen", redirected)
+    with pytest.raises(OSError, match="without https"):
+        made(issuer).verify(issuer.token("alice"))
+
+
 def test_the_keys_may_be_named(issuer: Issuer) -> None:
     verifier = made(issuer, issuer="https://idp.example", keys=f"{issuer.url}/keys")
     assert verifier.verify(issuer.token("alice", iss="https://idp.example")).name == "alice"
