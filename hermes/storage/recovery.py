@@ -221,8 +221,9 @@ class TailRecovery:
         kept[-1].end, kept[-1].size_bytes = report.valid_end, kept[-1].report.valid_bytes
         for part in kept:
             self._secure(part, entries, is_complete=part is not kept[-1])
-        for part in dropped:
+        for part in reversed(dropped):  # each for certain, or what is left may have a gap
             remove_segment(part.segment, self._files)
+            self._files.fsync_directory(part.segment.directory)
         segments = tuple(part.segment for part in kept)
         finalize_names(segments, self._files)
         return segments, report

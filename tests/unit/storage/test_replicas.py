@@ -569,6 +569,27 @@ def test_nothing_is_kept_beyond_damage_that_other_copies_can_fill() -> None:
     assert len(batches_in(appended_in(log))) == 4
 
 
+def test_what_a_recovery_drops_goes_from_its_end() -> None:
+    """A second loss of power in between would leave a gap, with which no log can be opened."""
+    files = MemoryFiles("/data")
+    files.mkdir("/data/k-0")
+    log = opened_again(files)
+    for number in range(10):
+        place(log, batch(number), number)
+    names = sorted(each for each in files.listdir("/data/k-0") if each.endswith((".log", "ed")))
+    assert len(names) > 3
+    files.pwrite(files.open_append(f"/data/k-0/{names[1]}"), bytes(20), 30)
+    gone: list[str] = []
+    unlink, sync = files.unlink, files.fsync_directory
+    files.unlink = lambda path: (gone.append(path), unlink(path))  # type: ignore[assignment]
+    files.fsync_directory = lambda path: (gone.append(""), sync(path))  # type: ignore[assignment]
+    opened_again(files)
+    segments = [each.rpartition("/")[2] for each in gone]
+    dropped = [each for each in segments if each in names[2:]]
+    assert dropped == names[:1:-1]
+    assert all("" in segments[segments.index(each) :] for each in dropped)
+
+
 def appended_in(log: Log) -> bytes:
     with log.replica.read_appended(0, 1 << 20) as part:
         return log.files.pread(part.fileno(), part.length, part.position)
