@@ -140,6 +140,9 @@ class Fetch(CountingWaiter):
 
     def _response(self, found: list[Fetched], session: int = 0) -> bytes | FileSend:
         call = self._call
+        for each in found:
+            if each.records is not None and each.source is not None:
+                each.source.counts.bytes_out += each.size_bytes
         end = _NO_TAGS
         if call.version >= _ENDPOINTS and any(each.code for each in found):
             leaders = (each.leader for each in found)
@@ -302,7 +305,6 @@ class Fetch(CountingWaiter):
             return Fetched(topic, number, code, leader=leader)
         if records is not None:
             length = len(records) if isinstance(records, bytes) else records.length
-            partition.counts.bytes_out += length
             self._left, self._is_first = max(self._left - length - _PARTITION_BYTES, 0), False
         bases, _, _, mark, stable_end = view
         start = bases[0] if bases else 0

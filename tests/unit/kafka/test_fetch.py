@@ -314,6 +314,24 @@ def test_a_topic_that_is_deleted_before_a_fetch_waits_is_an_error_of_its_partiti
     assert gone.error_code == 3
 
 
+@pytest.mark.parametrize("places", [((0, 0),), ((0, 0), (1, 0))])
+def test_what_is_read_while_a_fetch_waits_is_counted_when_it_leaves(
+    bench: KafkaBench, places: Any
+) -> None:
+    append(bench, b"one")
+    connection, transport = bench.connect_kafka()
+    counts = bench.server.topics.partition("new", 0).counts
+    connection.dataReceived(request(bench, 12, min_bytes=1000, wait_ms=1000, places=places))
+    assert counts.bytes_out == 0
+    append(bench, b"two")
+    bench.clock.advance(1)
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    (topic,) = decode_answer("Fetch", 12, answer).responses
+    assert values_in(topic.partitions[0].records) == [b"one", b"two"]
+    assert counts.bytes_out == len(topic.partitions[0].records)
+
+
 def test_who_leaves_waits_no_longer(bench: KafkaBench) -> None:
     fetch(bench)
     connection, _ = bench.connect_kafka()
