@@ -98,6 +98,7 @@ class Produces:
         self._revision = -1  # of the topics, when those were found
         self._settings_changed()
         server.shared.settings.on_change(self._settings_changed)
+        server.shared.settings.on_topic_change(lambda name: self._known.clear())
 
     def _settings_changed(self) -> None:
         self._refuses = self._refusals.is_on

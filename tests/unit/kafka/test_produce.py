@@ -432,6 +432,29 @@ MET: dict[str, tuple[dict[str, Any], dict[str, Any], Code]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("cleanup.policy", "compact", Code.INVALID_RECORD),
+        ("max.message.bytes", "80", Code.MESSAGE_TOO_LARGE),
+        ("message.timestamp.type", "LogAppendTime", Code.NONE),
+    ],
+)
+def test_what_is_set_for_a_topic_holds_for_the_next_request(
+    bench: KafkaBench, name: str, value: str, code: Code
+) -> None:
+    assert produce(bench, 9, BATCH).error_code == 0
+    kinds = messages("IncrementalAlterConfigs", 1, "request")
+    config = kinds.AlterableConfig(name=name, config_operation=0, value=value)
+    topic = kinds.AlterConfigsResource(resource_type=2, resource_name="new", configs=(config,))
+    bench.ask("IncrementalAlterConfigs", 1, resources=(topic,), validate_only=False)
+    answer = produce(bench, 9, BATCH)
+    assert answer.error_code == code
+    assert log_of(bench).end_offset == (2 if code else 4)
+    if not code:
+        assert round(answer.log_append_time.timestamp() * 1000) == APPEND_TIME_MS
+
+
 @pytest.mark.parametrize("version", [9, 13])
 def test_what_never_comes_again_leaves_the_requests_of_others_plain(
     bench: KafkaBench, monkeypatch: pytest.MonkeyPatch, either_produce: str, version: int
