@@ -94,7 +94,8 @@ def _read_bytes_limit(text: str) -> str:
 
 
 def _read_ms_limit(text: str) -> str:
-    return _UNLIMITED if text == "-1" else f"{text}ms"
+    """`0` is the least there is: at once."""
+    return _UNLIMITED if text == "-1" else f"{'1' if text == '0' else text}ms"
 
 
 def _read_throttled(text: str) -> str:
@@ -155,6 +156,13 @@ _ROWS: Final = (
         **_MS,
     ),
     ConfigRow(
+        "file.delete.delay.ms",
+        _T.LONG,
+        "How long the files of deleted segments stay; those that are read do in any case.",
+        broker="log.segment.delete.delay.ms",
+        always="60000",
+    ),
+    ConfigRow(
         "flush.messages",
         _T.LONG,
         "A partition is flushed after this many messages.",
@@ -189,6 +197,13 @@ _ROWS: Final = (
         read=_read_throttled,
     ),
     ConfigRow(
+        "max.compaction.lag.ms",
+        _T.LONG,
+        "After how long a message is compacted at the latest.",
+        broker="log.cleaner.max.compaction.lag.ms",
+        always=_FOREVER,
+    ),
+    ConfigRow(
         "max.message.bytes",
         _T.INT,
         "The largest record batch that is taken, as it is sent.",
@@ -217,6 +232,20 @@ _ROWS: Final = (
         "log.message.timestamp.type",
     ),
     ConfigRow(
+        "min.cleanable.dirty.ratio",
+        _T.DOUBLE,
+        "How much of a log is new when it is compacted.",
+        broker="log.cleaner.min.cleanable.ratio",
+        always="0.5",
+    ),
+    ConfigRow(
+        "min.compaction.lag.ms",
+        _T.LONG,
+        "How long a message is not compacted.",
+        broker="log.cleaner.min.compaction.lag.ms",
+        always="0",
+    ),
+    ConfigRow(
         _MIN_INSYNC,
         _T.INT,
         "How many copies must be in sync for acks=all; half of them, rounded up, unless set.",
@@ -228,6 +257,12 @@ _ROWS: Final = (
         _T.BOOLEAN,
         "Whether segments get their size when they begin.",
         broker="log.preallocate",
+        always="false",
+    ),
+    ConfigRow(
+        "remote.storage.enable",
+        _T.BOOLEAN,
+        "Whether old segments are kept elsewhere.",
         always="false",
     ),
     ConfigRow(
@@ -252,6 +287,20 @@ _ROWS: Final = (
         "A new segment is started when the current one is larger than this.",
         "segment_bytes",
         "log.segment.bytes",
+    ),
+    ConfigRow(
+        "segment.index.bytes",
+        _T.INT,
+        "How large a segment's index can be.",
+        broker="log.index.size.max.bytes",
+        always="10485760",
+    ),
+    ConfigRow(
+        "segment.jitter.ms",
+        _T.LONG,
+        "By how much less than segment.ms a segment may be old when a new one is started.",
+        broker="log.roll.jitter.ms",
+        always="0",
     ),
     ConfigRow(
         "segment.ms",
