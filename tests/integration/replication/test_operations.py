@@ -197,11 +197,26 @@ def test_metrics_tell_of_copies(start_cluster: Start) -> None:
     cluster.kill(second)
     cluster.wait_until(lambda: len(cluster.copies("seen")[0].in_sync) == 2, "it stays in sync")
     fill(cluster, "seen", 20)
-    alone = metrics(cluster, leader, lambda now: now("hermes_replica_under_replicated") == 1)
+    # The one is what the leader has written, the other is counted when that is read.
+    alone = metrics(
+        cluster,
+        leader,
+        lambda now: (
+            now("hermes_replica_under_replicated") == 1
+            and now("hermes_replica_isr_changes_total", kind="shrink") > 0
+        ),
+    )
     cluster.kill(leader)
     cluster.leader("seen", but=leader)
     status, text = get(f"{http(cluster, first)}/health/ready?in_sync=1")
-    after = metrics(cluster, first, lambda now: now("hermes_replica_led") == 1)
+    after = metrics(
+        cluster,
+        first,
+        lambda now: (
+            now("hermes_replica_led") == 1
+            and now("hermes_replica_elections_total", clean="yes") > 0
+        ),
+    )
 
     assert status == 200, text
     assert json.loads(text)["checks"]["in_sync"] == {"ok": True, "detail": "all of 1 copies"}
