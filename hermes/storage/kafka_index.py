@@ -151,15 +151,16 @@ class KafkaIndex(TimeIndex):
 
     # -- loading --------------------------------------------------------------------------------
 
-    def load(self, log_descriptor: int, end_offset: int) -> None:
+    def load(self, log_descriptor: int, end_offset: int, files: FileLayer | None = None) -> None:
+        """As in other formats. `files`: reads the log in place of its own file layer."""
         if not self.is_loaded:
             with self._indexing, unreadable_is_empty():
                 self._offsets.load()
                 self._times.load()
-                self._keep_until(log_descriptor, None)
+                self._keep_until(log_descriptor, None, files)
             super().load(log_descriptor, end_offset)
             with self._indexing:
-                self._walk(log_descriptor, end_offset)
+                self._walk(log_descriptor, end_offset, files)
 
     def settle(
         self, log_descriptor: int, known: int, end_offset: int, *, complete: bool = False
@@ -175,13 +176,15 @@ class KafkaIndex(TimeIndex):
         if is_sync_due:
             self._sync_kafkas()
 
-    def _keep_until(self, log_descriptor: int, limit: int | None) -> None:
+    def _keep_until(
+        self, log_descriptor: int, limit: int | None, files: FileLayer | None = None
+    ) -> None:
         """Let only entries count that lead to batches, and only to those before an offset."""
         base, count, last = self._base_offset, self._offsets.count, None
         while count:
             entry = self._offsets.entry(count - 1)
             if entry is not None and (limit is None or base + entry[0] < limit):
-                last = self._batch(log_descriptor, entry)
+                last = self._batch(log_descriptor, entry, files)
                 if last is not None:
                     break
             count -= 1
@@ -245,11 +248,11 @@ class KafkaIndex(TimeIndex):
         if is_due:
             self._sync_kafkas()
 
-    def _walk(self, log_descriptor: int, end_offset: int) -> None:
+    def _walk(self, log_descriptor: int, end_offset: int, files: FileLayer | None = None) -> None:
         offset, position = self._walked
         if offset >= end_offset:
             return
-        places = walk(self._reader(log_descriptor), position, offset, known_end=end_offset)
+        places = walk(self._reader(log_descriptor, files), position, offset, known_end=end_offset)
         self._advance(
             (position, header.size_bytes, header.last_offset, header.max_timestamp_ms)
             for position, header in takewhile(

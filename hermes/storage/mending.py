@@ -157,7 +157,7 @@ def _hole_in(log: Log, segment: Segment, start: int, end: int) -> _Hole | None:
         offset = max(start, segment.base_offset, log.earliest)
         reads = _reads(files, descriptor, size)
         assert isinstance(index, KafkaIndex)
-        index.load(descriptor, end)
+        index.load(descriptor, end, reads)
         _, position, _ = index.find(descriptor, offset, reads)
         reader = BatchReader(reads, descriptor, segment.base_offset, size)
         for place in walk(reader, position, segment.base_offset):

@@ -25,6 +25,7 @@ index; it is held over small reads and writes that usually hit the page cache, n
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from errno import EIO
 from typing import Final
 from zlib import crc32
 
@@ -156,7 +157,12 @@ class TimeIndex:
     def _is_trusted(self, entry: IndexEntry, log_descriptor: int, segment_end: int) -> bool:
         if not self._base_offset < entry.end_offset <= segment_end:
             return False
-        return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
+        try:
+            return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            return False  # the disk doesn't give back what is there
 
     def told_end(self) -> int:
         """Up to where the segment was on disk once, by the last entry of the file that is whole."""

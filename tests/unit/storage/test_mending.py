@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from kafka_logs import batches_in, open_kafka_log, record
+from memory_files import MemoryFiles
 from storage_logs import NOW_MS
 
 from hermes.errors import CorruptLogError, LogOfflineError
 from hermes.protocol.record_batches import HEADER_BYTES, LENGTH_END, placed
 from hermes.protocol.records import encode_batch
-from hermes.storage import Log
+from hermes.storage import FileLayer, Log
+from hermes.storage.damage import Damage
 from hermes.storage.mending import Mending, UnfitBatchesError, damage_from
 
 BATCHES = 9
@@ -26,9 +28,15 @@ UNCOVERED = {*range(8), *range(12, 16)}
 LAST_OFFSET = range(23, 27)
 
 
-def copy(path: Path, value: bytes = b"value %d", epoch: int = 3, segment_bytes: int = 200) -> Log:
+def copy(
+    path: Path,
+    value: bytes = b"value %d",
+    epoch: int = 3,
+    segment_bytes: int = 200,
+    files: FileLayer | None = None,
+) -> Log:
     """A log with other copies, whose batches lie in some segments."""
-    log, _ = open_kafka_log(path, segment_bytes=segment_bytes)
+    log, _ = open_kafka_log(path, segment_bytes=segment_bytes, files=files)
     log.is_sole_copy = False
     for number in range(BATCHES):
         data = encode_batch([record(value % number)])
@@ -80,6 +88,27 @@ def test_each_byte_that_is_covered(tmp_path: Path, max_bytes: int) -> None:
         mend(log, other, max_bytes)
         assert contents(tmp_path / "k-0") == sound
         assert damage_from(log, 0) is None
+
+
+def test_what_the_disk_does_not_give_back_is_found_also_before_anything_else_was_read(
+    tmp_path: Path,
+) -> None:
+    """By the place of which the indexes tell: these are first loaded then."""
+    path = tmp_path / "k-0"
+    files = MemoryFiles(str(path))
+    log = copy(path, files=files)
+    for segment, end in log.flushed_segments():
+        data = files.pread(files.open_read(segment.path), 1 << 20, 0)
+        sizes = [len(each) for _, each in batches_in(data)]
+        log.close()
+        log, _ = open_kafka_log(path, clean=True, files=files)
+        log.is_sole_copy = False
+        files.fail_reads(segment.path, len(data) - sizes[-1], len(data))
+        found = damage_from(log, segment.base_offset)
+        assert found is not None
+        # The least that a disk gives back is a sector, which all of a segment lies in.
+        assert found[1] == Damage(segment.base_offset, end)
+        files.allow_reads(segment.path, len(data) - sizes[-1], len(data))
 
 
 def test_of_many_places_in_each_of_two_copies(tmp_path: Path) -> None:
