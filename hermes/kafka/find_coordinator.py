@@ -16,10 +16,9 @@ _BATCHED: Final = 4
 async def find_coordinator(request: Any, call: Call) -> Any:
     kind = getattr(request, "key_type", _GROUP)
     if call.version >= _BATCHED:
-        keys = dict.fromkeys(request.coordinator_keys)  # each once, however often it is named
-        call.is_large = len(keys) > LARGE_ENTRIES
+        call.is_large = len(request.coordinator_keys) > LARGE_ENTRIES
         found = []
-        for key in keys:
+        for key in request.coordinator_keys:
             found.append(call.make.Coordinator(key=key, **await _find(kind, key, call, "")))
             await call.after_entry()
         return call.make.FindCoordinatorResponse(coordinators=tuple(found))

@@ -56,12 +56,6 @@ def ask(bench: KafkaBench, name: str, version: int, **values: Any) -> Any:
     return decode_answer(name, version, answered[0]) if answered else None
 
 
-def test_a_coordinator_is_told_once_however_often_it_is_asked_for(bench: KafkaBench) -> None:
-    keys = ["", "g", "g", ""] * 1000
-    found = ask(bench, "FindCoordinator", 4, key_type=0, coordinator_keys=keys)
-    assert [each.key for each in found.coordinators] == ["", "g"]
-
-
 @pytest.mark.parametrize("first", range(1, 7))
 def test_a_request_that_is_too_large_ends_its_connection_however_it_is_cut(
     bench: KafkaBench, first: int
