@@ -254,14 +254,22 @@ class ReplicatedCluster:
         return all(_live_in(self._metadata_of(number, [])) == every for number in every)
 
     def copies(self, topic: str) -> dict[int, PartitionCopies]:
-        """What is said of a topic's partitions now, by number; none while it isn't known."""
-        (found,) = self._metadata([{"name": topic}]).topics
-        return {
-            each.partition_index: PartitionCopies(
-                each.leader_id, frozenset(each.replica_nodes), frozenset(each.isr_nodes)
-            )
-            for each in found.partitions
-        }
+        """What is said of a topic's partitions now, by number.
+
+        By who leads each: whoever has just woken, or started, knows of how it was before.
+
+        Raises:
+            ClientError: nobody knows it now.
+        """
+        said: dict[int, dict[int, Any]] = {}
+        for broker_id in self._ports.keys() - self._away:
+            with suppress(ClientError):
+                (found,) = self._metadata_of(broker_id, [{"name": topic}]).topics
+                for each in found.partitions:
+                    said.setdefault(each.partition_index, {})[broker_id] = each
+        if not said:
+            raise ClientError(f"nobody knows {topic} now")
+        return {number: _latest(said[number]) for number in sorted(said)}
 
     def _metadata(self, topics: list[dict[str, str]]) -> Any:
         """What a broker says that runs and isn't cut off.
@@ -276,31 +284,17 @@ class ReplicatedCluster:
             return asker.ask("Metadata", 8, topics=topics)
 
     def leader(self, topic: str, number: int = 0, but: int = -1) -> int:
-        """Who leads a partition; waits until somebody does, and somebody else than `but`.
-
-        Whoever has just woken from a pause knows of an earlier epoch than others.
-        """
+        """Who leads a partition; waits until somebody does, and somebody else than `but`."""
         found = -1
 
         def is_led() -> bool:
             nonlocal found
-            said = [-1, -1]
-            for each in self._ports.keys() - self._away:
-                with suppress(ClientError):
-                    said = max(said, self._said_to_lead(each, topic, number))
-            found = said[1]
+            known = self.copies(topic).get(number)
+            found = -1 if known is None else known.leader
             return found not in (-1, but)
 
         self.wait_until(is_led, f"nobody leads {topic}-{number}")
         return found
-
-    def _said_to_lead(self, broker_id: int, topic: str, number: int) -> list[int]:
-        """In which epoch who leads a partition, as a broker says; nobody where it doesn't know."""
-        (found,) = self._metadata_of(broker_id, [{"name": topic}]).topics
-        for each in found.partitions:
-            if each.partition_index == number:
-                return [each.leader_epoch, each.leader_id]
-        return [-1, -1]
 
     def wait_until_in_sync(self, topic: str, partitions: int = 1, copies: int = 3) -> None:
         """Wait until so many copies of each partition are in sync, and it is led."""
@@ -314,7 +308,8 @@ class ReplicatedCluster:
         try:
             self.wait_until(are_in_sync, f"{topic} isn't in sync")
         except AssertionError as error:
-            error.add_note(f"{self.copies(topic)}")
+            with suppress(ClientError):
+                error.add_note(f"{self.copies(topic)}")
             raise
 
     def wait_until(self, is_so: Callable[[], bool], otherwise: str) -> None:
@@ -327,6 +322,16 @@ class ReplicatedCluster:
     def said(self) -> str:
         """The last lines of each broker."""
         return "".join(line for each in self.brokers.values() for line in each.lines[-40:])
+
+
+def _latest(said: dict[int, Any]) -> PartitionCopies:
+    """What counts of what brokers say of a partition: of the latest epoch, its leader's word."""
+    latest = max(said.values(), key=lambda each: each.leader_epoch)
+    own = said.get(latest.leader_id, latest)
+    found = own if own.leader_epoch == latest.leader_epoch else latest
+    return PartitionCopies(
+        found.leader_id, frozenset(found.replica_nodes), frozenset(found.isr_nodes)
+    )
 
 
 def _holds(is_so: Callable[[], bool]) -> bool:
