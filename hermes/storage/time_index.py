@@ -25,7 +25,6 @@ index; it is held over small reads and writes that usually hit the page cache, n
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from errno import EIO
 from typing import Final
 from zlib import crc32
 
@@ -157,12 +156,9 @@ class TimeIndex:
     def _is_trusted(self, entry: IndexEntry, log_descriptor: int, segment_end: int) -> bool:
         if not self._base_offset < entry.end_offset <= segment_end:
             return False
-        try:
+        with unreadable_is_empty():
             return entry.tail_crc == self.tail_crc(log_descriptor, entry.end_offset)
-        except OSError as error:
-            if error.errno != EIO:
-                raise
-            return False  # the disk doesn't give back what is there
+        return False  # the disk doesn't give back what is there
 
     def told_end(self) -> int:
         """Up to where the segment was on disk once, by the last entry of the file that is whole."""

@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 import pytest
-from twisted.internet.testing import StringTransport
+from jute_frames import Transport
 
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.connection import CoordinationFactory
@@ -26,23 +26,6 @@ CONNECT = struct.pack(">iiqiqi", 44, 0, 0, 5000, 0, 16) + bytes(16)
 PING = struct.pack(">iii", 8, -2, 11)
 PING_ANSWER_BYTES = 20
 CONNECT_ANSWER_BYTES = 40
-
-
-class Transport(StringTransport):
-    """Remembers whether it was asked to read."""
-
-    is_reading = True
-    bufferSize = 65536
-
-    def pauseProducing(self) -> None:
-        self.is_reading = False
-
-    def resumeProducing(self) -> None:
-        self.is_reading = True
-
-    def abortConnection(self) -> None:
-        self.aborting = True
-        self.connected = False
 
 
 class Server:
