@@ -123,7 +123,7 @@ class Findings:
 
 
 def judge(
-    acknowledged: Mapping[int, tuple[int, int]],
+    acknowledged: Mapping[int, tuple[int, int | None]],
     read: Read,
     watchers: Iterable[Watcher] = (),
 ) -> Findings:
@@ -131,7 +131,8 @@ def judge(
 
     Args:
         acknowledged: partition and offset of messages by their numbers, with which their values
-            begin; of an offset that isn't known, a negative one.
+            begin; of an offset that isn't known, None or a negative one: a batch that is repeated
+            may have been there already.
         read: all that is there.
         watchers: what others saw before.
     """
@@ -144,11 +145,11 @@ def judge(
     numbers: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for place, value in there.items():
         numbers[_number(value)].append(place)
-    for number, place in acknowledged.items():
+    for number, (partition, offset) in acknowledged.items():
         if number not in numbers:
             found.lost.append(number)
-        elif place[1] >= 0 and place not in numbers[number]:
-            found.moved.append((number, place, numbers[number]))
+        elif offset is not None and offset >= 0 and (partition, offset) not in numbers[number]:
+            found.moved.append((number, (partition, offset), numbers[number]))
     counts = Counter({number: len(places) for number, places in numbers.items()})
     found.twice = sorted(number for number, count in counts.items() if count > 1)
     for messages in read.values():

@@ -10,8 +10,9 @@ TOLD = {0: (0, 0), 1: (0, 1), 2: (0, 2)}
 WHOLE = {0: [(0, b"0 x"), (1, b"1 x"), (2, b"2 x")]}
 
 
-def test_what_holds_is_not_held_against_it() -> None:
-    assert not judge(TOLD, WHOLE)
+@pytest.mark.parametrize("told", [{}, {1: (0, None)}, {2: (0, -1)}], ids=str)
+def test_what_holds_is_not_held_against_it(told: dict[int, tuple[int, int | None]]) -> None:
+    assert not judge({**TOLD, **told}, WHOLE)
 
 
 @pytest.mark.parametrize(
