@@ -89,8 +89,8 @@ def _download(sources: Sources, request: PageRequest, name: str) -> PageResponse
 
 
 def _one(sources: Sources, request: PageRequest, name: str) -> PageResponse:
-    topic, row, offset, index = _place(sources, request, name)
-    message, following, stored = read_one(sources.cluster, topic, row, offset, index)
+    topic, row, wanted, index = _place(sources, request, name)
+    message, offset, following, stored = read_one(sources.cluster, topic, row, wanted, index)
     how = request.text("as", "auto")
     schema = request.text("schema")
     reader = ValueReader(how, schema, sources.records_for(request.viewer))
@@ -116,8 +116,8 @@ def _one(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 
 def _raw(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     """A payload as a file; never as something that a browser would display."""
-    topic, row, offset, index = _place(sources, request, name)
-    message, _, _ = read_one(sources.cluster, topic, row, offset, index)
+    topic, row, wanted, index = _place(sources, request, name)
+    message, offset, _, _ = read_one(sources.cluster, topic, row, wanted, index)
     file_name = f"{name}-{row.label}-{offset}{f'-{index}' if index else ''}.bin"
     return PageResponse(
         message.payload or b"", content_type="application/octet-stream", headers=_as_file(file_name)

@@ -148,9 +148,11 @@ class PartitionSearch:
             try:
                 fetched = self._consumer.fetch(request)
                 for message, following in fetched.iterate(deep=False):
-                    if self.offset >= end:  # a fetch by bytes may reach further
+                    start = _start(self._row, self.offset, following)
+                    if start >= end:  # a fetch by bytes may reach further
+                        self.offset = max(self.offset, end)
                         break
-                    start, self.offset = self.offset, following
+                    self.offset = following
                     taken = self._take(message, start, following, scanned)
                     for each in taken:
                         if each is not None:
@@ -257,6 +259,12 @@ class PartitionSearch:
                 yield each
 
 
+def _start(row: PartitionRow, begin: int, following: int) -> int:
+    """Where a message starts that was found from `begin` on, by where the next one does."""
+    # Before a record others may be missing: compacted, aborted, markers of transactions.
+    return following - 1 if row.counts_messages else begin
+
+
 def _keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int:
     """Drop the oldest of what is too much, in number or in bytes; returns the bytes that remain."""
     del results[:-count]
@@ -269,15 +277,17 @@ def _keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int
 
 def read_one(
     cluster: ClusterClient, topic: TopicView, row: PartitionRow, offset: int, index: int
-) -> tuple[Message, int, Message]:
+) -> tuple[Message, int, int, Message]:
     """Read one message.
 
     Args:
-        offset: where it, or the compressed set that it is in, starts.
+        offset: where it, or the compressed set that it is in, starts; where there is no record
+            (any more), the next one is read.
         index: its position within that set.
 
     Returns:
-        The message, the next offset, and the stored message: the same, or the compressed set.
+        The message, its own offset, the next one, and the stored message: the same, or the
+        compressed set.
 
     Raises:
         HermesError: there is none, or it is damaged.
@@ -287,8 +297,9 @@ def read_one(
         stored, following = next(fetched.iterate(deep=False), (None, 0))
     if stored is None:
         raise HermesError(f"no message starts at offset {offset} of partition {row.label}")
+    start = _start(row, offset, following)
     if stored.codec is Codec.NONE:
-        return stored, following, stored
+        return stored, start, following, stored
     count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(stored)
     if count > _MOST_IN_SET:
         raise HermesError(_too_many(count))
@@ -296,7 +307,7 @@ def read_one(
     found = next(islice(inner, min(index, sys.maxsize), None), None)
     if found is None:
         raise HermesError(f"the compressed set at offset {offset} has no message {index}")
-    return found, following, stored
+    return found, start, following, stored
 
 
 def _too_many(count: int) -> str:
