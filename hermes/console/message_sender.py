@@ -145,7 +145,8 @@ def _chosen(topic: TopicView, name: str, key: str) -> PartitionRow:
         if row is None:
             raise FieldError("partition", "The topic has no such partition.")
         return row
-    rows = topic.partitions
+    # As producers count them.
+    rows = sorted(topic.partitions, key=lambda row: (row.broker_id, row.number))
     if key and topic.counts_messages:
         if topic.errors:  # a key's partition depends on how many there are
             raise FieldError(

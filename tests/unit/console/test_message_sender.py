@@ -6,12 +6,20 @@ from collections.abc import Iterator
 import pytest
 
 from hermes.config.addresses import BrokerAddress
+from hermes.console import message_sender
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient
 from hermes.console.forms import FieldError
 from hermes.console.message_sender import TEXT, MessageSender, TypedMessage
 from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import BrokerNotReachedError
+
+
+class Counted:
+    """A partitioner for which a key says which one it is, as producers count them."""
+
+    def partition(self, _: str, key: str, count: int) -> int:
+        return int(key)
 
 
 @pytest.fixture
@@ -33,3 +41,17 @@ def test_a_key_needs_all_brokers_and_a_chosen_partition_one(nobody: BrokerAddres
     for partition, key in (("0-1", "k"), ("", "")):
         with pytest.raises(BrokerNotReachedError):  # it would be sent now
             sender.send(topic, partition, TypedMessage(TEXT, "x", key=key))
+
+
+def test_a_key_chooses_as_producers_do_where_partitions_have_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They count them by name, whoever leads them; a page shows them by Kafka's number."""
+    monkeypatch.setattr(message_sender, "load_plugin", lambda *_: Counted())
+    rows = tuple(
+        PartitionRow(number % 2, number, 0, 0, 0, counts_messages=True, leader=1)
+        for number in range(4)
+    )
+    topic = TopicView("clicks", rows, {}, counts_messages=True)
+    chosen = [message_sender._chosen(topic, "", str(each)) for each in range(4)]
+    assert [row.name for row in chosen] == ["0-0", "0-2", "1-1", "1-3"]
