@@ -25,7 +25,8 @@ class WebServer:
     Attributes:
         root: what is served; complete it before the reactor runs.
         gates: one for each of `addresses`.
-        on_stop: called by `stop` when no request comes any more; what they return is waited for.
+        on_stop: called by `stop`, the last one first, when no request comes any more; what they
+            return is waited for.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class WebServer:
             yield port.stopListening()
         self._ports.clear()
         yield self._close_connections()
-        for call in self.on_stop:
+        for call in reversed(self.on_stop):  # what was mounted may need what it was made with
             yield call()
 
     def _close_connections(self) -> "Deferred[None]":
