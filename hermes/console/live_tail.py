@@ -39,6 +39,13 @@ class TailUpdate:
     errors: tuple[str, ...]
 
 
+def known_ends(topic: TopicView, partitions: list[PartitionRow]) -> dict[str, int]:
+    """Where partitions end, by name; those that nobody leads at the moment are left out."""
+    return {
+        row.name: row.high_watermark or 0 for row in partitions if row.holder in topic.addresses
+    }
+
+
 def tail(
     cluster: ClusterClient,
     topic: TopicView,
@@ -48,13 +55,13 @@ def tail(
 ) -> TailUpdate:
     """Read what is new since `places`; a partition that is missing there starts at its end."""
     parts: list[list[FoundMessage | UnreadableRange]] = []
-    now: dict[str, int] = {}
+    ends = known_ends(topic, partitions)
+    now = {**places, **ends}  # where nobody answers for a partition, its place stays
     skipped = 0
     errors: list[str] = []
     for row in partitions[:_MOST_PLACES]:
-        end = row.high_watermark or 0
+        end = ends.get(row.name, 0)
         place = places.get(row.name, end)
-        now[row.name] = end
         if place >= end or row.earliest is None:
             continue
         consumer = cluster.consumer(topic.address_of(row))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from hermes.client.places import parse_time_ms
 from hermes.console.filters import message_filter
 from hermes.console.forms import format_places, parse_places
-from hermes.console.live_tail import tail
+from hermes.console.live_tail import known_ends, tail
 from hermes.console.messages import (
     STARTS,
     FoundMessage,
@@ -133,7 +133,6 @@ def _live(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     )
     found = _search(sources, request, topic, partitions, wanted)
     rows = [each for each in found if isinstance(each, FoundMessage | UnreadableRange)]
-    places = {row.name: row.high_watermark or 0 for row in partitions}
     return sources.page(
         request,
         "topics",
@@ -141,7 +140,7 @@ def _live(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         topic=topic,
         params=params,
         rows=rows,
-        places=format_places(places),
+        places=format_places(known_ends(topic, partitions)),
         formats=FORMATS,
         registry=_registry_name(sources, request),
     )
