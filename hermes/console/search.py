@@ -30,47 +30,35 @@ class Search:
     ) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._partitions = [row for row in partitions if row.high_watermark is not None]
+        self._partitions = partitions
         self._wanted = wanted
         self._first: dict[str, int] = {}
         self._next: dict[str, int] = {}
+        self._is_limited = False
+        self._last: list[deque[FoundMessage | UnreadableRange]] = []
         self._errors: list[str] = []
+        # Partitions of a broker that doesn't answer are known where there are copies of them.
+        if len(partitions) == len(topic.partitions) and any(
+            row.leader is None for row in partitions
+        ):
+            self._errors += topic.errors
 
     def run(self) -> Iterator[FoundMessage | UnreadableRange | SearchProgress | SearchEnd]:
         """Search; forwards, results are yielded at once; the last ones are yielded newest first."""
         wanted = self._wanted
-        last: list[deque[FoundMessage | UnreadableRange]] = []
         scanned = ScanCounter(0)
-        is_limited = False
         for row in self._partitions:
             if wanted.start != "last" and (
                 scanned.found >= wanted.count or scanned.count >= wanted.scan
             ):
-                is_limited |= scanned.found < wanted.count
+                self._is_limited |= scanned.found < wanted.count
                 break
-            address = self._topic.address_of(row)
-            with self._cluster.own_consumer(address) as consumer:
-                part = PartitionSearch(consumer, self._topic.name, row, wanted)
-                try:
-                    if wanted.start == "last":
-                        kept: deque[FoundMessage | UnreadableRange] = deque(maxlen=wanted.count)
-                        for each in part.last(scanned):
-                            if isinstance(each, SearchProgress):
-                                yield each
-                            else:
-                                kept.append(each)
-                        last.append(kept)
-                    else:
-                        for each in part.forwards(scanned):
-                            if isinstance(each, FoundMessage | UnreadableRange):
-                                self._first.setdefault(row.name, each.offset)
-                            yield each
-                except HermesError as error:
-                    self._errors.append(f"partition {row.label}: {error}")
-                self._next[row.name] = part.offset
-                is_limited |= part.is_limited
+            try:
+                yield from self._read(row, scanned)
+            except HermesError as error:
+                self._errors.append(f"partition {row.label}: {error}")
         if wanted.start == "last":
-            found = newest_first(last)[: wanted.count]
+            found = newest_first(self._last)[: wanted.count]
             for each in found:
                 self._first[each.partition] = each.offset
                 yield each
@@ -78,8 +66,37 @@ class Search:
         yield SearchEnd(
             scanned.count,
             scanned.found,
-            is_limited,
+            self._is_limited,
             self._first,
             self._next,
             tuple(self._errors),
         )
+
+    def _read(
+        self, row: PartitionRow, scanned: ScanCounter
+    ) -> Iterator[FoundMessage | UnreadableRange | SearchProgress]:
+        address = self._topic.address_of(row)
+        if row.high_watermark is None:  # it was never written to
+            return
+        with self._cluster.own_consumer(address) as consumer:
+            part = PartitionSearch(consumer, self._topic.name, row, self._wanted)
+            try:
+                if self._wanted.start == "last":
+                    yield from self._read_last(part, scanned)
+                else:
+                    for each in part.forwards(scanned):
+                        if isinstance(each, FoundMessage | UnreadableRange):
+                            self._first.setdefault(row.name, each.offset)
+                        yield each
+            finally:
+                self._next[row.name] = part.offset
+                self._is_limited |= part.is_limited
+
+    def _read_last(self, part: PartitionSearch, scanned: ScanCounter) -> Iterator[SearchProgress]:
+        kept: deque[FoundMessage | UnreadableRange] = deque(maxlen=self._wanted.count)
+        for each in part.last(scanned):
+            if isinstance(each, SearchProgress):
+                yield each
+            else:
+                kept.append(each)
+        self._last.append(kept)
