@@ -282,6 +282,7 @@ class Site(server.Site):
             waiting = next((each for each in self.channels if each.is_waiting), None)
             if waiting is None:
                 return None
+            del self.channels[waiting]  # it is told that it is lost only later
             waiting.transport.abortConnection()
         return super().buildProtocol(addr)
 

@@ -1,5 +1,6 @@
 """Requests as bytes, responses as bytes; the clock is the test's."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -202,6 +203,21 @@ def test_a_waiting_connection_gives_way_to_a_new_one_but_a_request_does_not(
     client.site._root.add("never", _Never())
     client.ask("/never", "Host: localhost")
     assert client.site.buildProtocol(None) is None
+
+
+def test_each_of_many_that_come_at_once_takes_the_place_of_another(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reactor accepts many in a turn; who was aborted is told so in the next one."""
+    monkeypatch.setattr(sites, "MAX_CONNECTIONS", 2)
+    aborted: list[int] = []
+    for number in range(6):
+        channel = client.site.buildProtocol(None)
+        transport = StringTransport()
+        monkeypatch.setattr(transport, "abortConnection", partial(aborted.append, number))
+        channel.makeConnection(transport)
+        channel.setTimeout(None)
+    assert aborted == [0, 1, 2, 3]  # after the test's own, of two at a time
 
 
 class _Never(Resource):
