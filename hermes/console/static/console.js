@@ -45,13 +45,24 @@ async function refresh() {
   if (pause) main.dataset.refresh = pause;
 }
 
+// Calls `turn` once and once more, as long after it has ended as it says in ms; the first time after
+// `wait`. In a hidden tab, which nobody sees, and else while `rests` says so, it isn't called until
+// what this returns is.
+function repeat(turn, wait, rests = () => false) {
+  let isResting = false;
+  async function run() {
+    isResting = document.hidden || rests();
+    if (!isResting) setTimeout(run, await turn());
+  }
+  const wake = () => { if (isResting) run(); };
+  document.addEventListener("visibilitychange", wake);
+  setTimeout(run, wait);
+  return wake;
+}
+
 function keepFresh() {
   let failures = 0;
-  let timer = 0;
-  async function turn() {
-    timer = 0;
-    // Nobody sees a hidden tab, so nobody pays for it.
-    if (document.hidden) return;
+  repeat(async () => {
     try {
       await refresh();
       failures = 0;
@@ -59,12 +70,8 @@ function keepFresh() {
       failures = Math.min(failures + 1, 4);
     }
     document.documentElement.toggleAttribute("data-stale", failures > 0);
-    timer = setTimeout(turn, Number(main.dataset.refresh) * 2 ** failures);
-  }
-  timer = setTimeout(turn, Number(main.dataset.refresh));
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && !timer) turn();
-  });
+    return Number(main.dataset.refresh) * 2 ** failures;
+  }, Number(main.dataset.refresh));
 }
 
 if (main.dataset.refresh) keepFresh();
@@ -139,14 +146,10 @@ function follow(tail) {
   const pause = document.getElementById("pause");
   const most = Number(tail.dataset.most);
   let at = tail.dataset.at;
-  let timer = 0;
   let paused = false;
   const say = (text) => { if (state.textContent !== text) state.textContent = text; };
 
-  async function turn() {
-    timer = 0;
-    if (paused || document.hidden) return;
-    let wait = 1000;
+  const resume = repeat(async () => {
     try {
       const address = new URL(tail.dataset.tail, location.origin);
       address.searchParams.set("at", at);
@@ -162,14 +165,10 @@ function follow(tail) {
       }
     } catch {
       say("The console does not answer; trying again.");
-      wait = 5000;
+      return 5000;
     }
-    timer = setTimeout(turn, wait);
-  }
-
-  function resume() {
-    if (!paused && !document.hidden && !timer) turn();
-  }
+    return 1000;
+  }, 0, () => paused);
 
   pause.hidden = false;
   pause.addEventListener("click", () => {
@@ -179,8 +178,6 @@ function follow(tail) {
     if (paused) say("Paused. What is written meanwhile comes when it goes on.");
     resume();
   });
-  document.addEventListener("visibilitychange", resume);
-  turn();
 }
 
 const tail = document.getElementById("tail");

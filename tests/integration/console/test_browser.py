@@ -450,6 +450,26 @@ def test_a_hidden_tab_asks_for_nothing(browser: Browser, address: str) -> None:
     browser.wait(lambda: browser.driver.execute_script("return window.asked") > 0)
 
 
+@pytest.mark.parametrize(
+    ("path", "again"),
+    [
+        ("/topics", "document.dispatchEvent(new Event('visibilitychange'));"),
+        ("/topics/many-001/live", "document.getElementById('pause').click();" * 2),
+    ],
+)
+def test_what_is_being_asked_is_not_asked_once_more(
+    browser: Browser, path: str, again: str
+) -> None:
+    """Else two go on asking, and a live tail shows messages twice."""
+    browser.open(path)
+    browser.driver.execute_script(
+        "window.asked = 0;"
+        "window.fetch = () => { window.asked += 1; return new Promise(() => {}); };"
+    )
+    browser.wait(lambda: browser.driver.execute_script("return window.asked"))
+    assert browser.driver.execute_script(again + "return window.asked") == 1
+
+
 def test_the_live_tail_follows_pauses_and_is_capped(browser: Browser, prepared: Any) -> None:
     def publish(text: str, count: int = 1) -> None:
         with SyncProducer(prepared.broker.host, prepared.broker.port) as producer:
