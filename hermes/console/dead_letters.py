@@ -45,7 +45,7 @@ class ReadLetter(NamedTuple):
 def read_letters(
     cluster: ClusterClient, topic: TopicView, row: PartitionRow, start: int, end: int
 ) -> Iterator[ReadLetter]:
-    """Read a range of a partition. Raises HermesError if it can't be read on."""
+    """Read a range of a partition. Raises HermesError if it can't be read on, or ends before."""
     bounded = replace(row, earliest=start, high_watermark=end)
     wanted = MessageQuery("beginning", 0, maxsize, maxsize, None, ValueReader("auto"))
     with cluster.own_consumer(topic.address_of(row)) as consumer:
@@ -59,6 +59,9 @@ def read_letters(
                 yield ReadLetter(_letter(each, topic.name), following)
             else:
                 yield ReadLetter(None, each.next_offset or end, each.reason)
+        if search.offset < end:  # a new leader may not know yet up to where it is committed
+            text = f"partition {row.label} can be read up to {search.offset}, not to {end}"
+            raise BrokerUnavailableError(text)
 
 
 def _letter(each: FoundMessage, topic: str) -> Letter | None:
