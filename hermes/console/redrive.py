@@ -94,7 +94,6 @@ class Redrive:
         request: who ordered it, with the rights that count for each letter.
 
     Attributes:
-        state: one of the words above.
         error: what it waits for, or why it failed; empty otherwise.
         positions: by partition, up to where it has come.
         counts: by kind, what became of messages.
@@ -110,7 +109,6 @@ class Redrive:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.order = order
-        self.state = RUNNING
         self.error = ""
         self.started_ms = time.time_ns() // 1_000_000
         self.positions = {name: start for name, (start, _) in order.ranges.items()}
@@ -120,6 +118,7 @@ class Redrive:
         self._topics = topics
         self._clock = clock
         self._stop = threading.Event()
+        self._ended = ""  # how
         self._sender = LetterSender(cluster, topics, order.destination)
         self._pace = Pace(order.rate, None, sleep=self._sleep)
         self._failing_since: float | None = None
@@ -130,8 +129,13 @@ class Redrive:
         )
 
     @property
+    def state(self) -> str:
+        """One of the words above."""
+        return self._ended or (STOPPING if self._stop.is_set() else RUNNING)
+
+    @property
     def is_running(self) -> bool:
-        return self.state in (RUNNING, STOPPING)
+        return not self._ended
 
     @property
     def done(self) -> int:
@@ -150,8 +154,6 @@ class Redrive:
         self._thread.start()
 
     def stop(self) -> None:
-        if self.is_running:
-            self.state = STOPPING
         self._stop.set()
 
     def join(self, seconds: float) -> None:
@@ -174,7 +176,7 @@ class Redrive:
             _log.exception("a redrive of %s failed", quoted(self.order.topic))
         finally:
             self._sender.close()
-            self.state = ended
+            self._ended = ended
             self._log_progress()
 
     def _try(self, name: str, end: int) -> None:
