@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import quote
 
 from hermes.client.places import PartitionPlace, parse_reset_position
-from hermes.console.change_log import log_change
+from hermes.console.change_log import failures_logged, log_change
 from hermes.console.forms import WHOLE, FieldError, Form
 from hermes.console.group_changes import OffsetChange
 from hermes.console.group_pages import readers_of
@@ -73,10 +73,11 @@ def _reset(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     for each in changes:
         if not request.viewer.sees_topic(each.topic):
             raise UnknownTopicError(f"topic {each.topic!r}")
-    sources.group_changes[reader.kind].reset(name, changes)
     moved = ", ".join(
         f"{each.topic} {each.partition} from {each.before} to {each.after}" for each in changes
     )
+    with failures_logged(request, f"move group {quoted(name)}: {moved}"):
+        sources.group_changes[reader.kind].reset(name, changes)
     log_change(request, f"moved group {quoted(name)}: {moved}")
     return redirect(f"{group_path(name, reader.kind)}&done=moved")
 
@@ -147,7 +148,8 @@ def _delete(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         # What can't be typed, such as a line's end in a name, is taken as it is shown.
         if request.form.get(_CONFIRM, "") not in (name, printable(name)):
             raise FieldError(_CONFIRM, "This is not the group’s name.")  # noqa: RUF001
-        sources.group_changes[reader.kind].delete(name)
+        with failures_logged(request, f"delete group {quoted(name)}"):
+            sources.group_changes[reader.kind].delete(name)
     except (FieldError, GroupActiveError) as error:
         return _confirm_page(sources, request, name, reader, Form.refused(request, error))
     log_change(request, f"deleted group {quoted(name)} of {KIND_WORDS[reader.kind]}’s clients")  # noqa: RUF001

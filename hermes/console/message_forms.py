@@ -3,7 +3,7 @@
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from hermes.console.change_log import log_change
+from hermes.console.change_log import failures_logged, log_change
 from hermes.console.forms import FieldError, Form, typed, typed_number
 from hermes.console.message_sender import (
     AVRO,
@@ -75,7 +75,8 @@ def _produce(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     try:
         given = _typed(sources, request, topic)
-        sent = sources.sender.send(topic, typed(request, "partition"), given)
+        with failures_logged(request, f"produce a message to topic {quoted(name)}"):
+            sent = sources.sender.send(topic, typed(request, "partition"), given)
     except HermesError as error:
         return _page(sources, request, topic, Form.refused(request, error))
     log_change(

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from hermes.client.kafka_replicas import parse_brokers, parse_place
 from hermes.config.topic import MOST_COPIES
-from hermes.console.change_log import log_change
+from hermes.console.change_log import failures_logged, log_change
 from hermes.console.forms import WHOLE, FieldError, Form
 from hermes.console.page_request import (
     InputError,
@@ -98,6 +98,7 @@ def _preview(sources: Sources, request: PageRequest) -> PageResponse:
 
 def _act(sources: Sources, request: PageRequest) -> PageResponse:
     values = {each: request.form.get(each, "").strip() for each in _FIELDS}
+    said = ", ".join(f"{name}: {each}" for name, each in values.items() if each)
     plan: ReplicaPlan | None = None
     try:
         order = _order(values, request.viewer)
@@ -105,11 +106,11 @@ def _act(sources: Sources, request: PageRequest) -> PageResponse:
             plan = sources.replica_changes.plan(order)
             if request.form.get(_CONFIRM, "") != values["partition"]:
                 raise FieldError(_CONFIRM, "This is not the partition’s name.")  # noqa: RUF001
-        refused = sources.replica_changes.carry_out(order, request.form.get("plan", ""))
+        with failures_logged(request, f"change who has copies: {said}"):
+            refused = sources.replica_changes.carry_out(order, request.form.get("plan", ""))
     except HermesError as error:
         placed = _placed(values["do"], error)
         return _page(sources, request, Form(values, placed), plan if _CONFIRM in placed else None)
-    said = ", ".join(f"{name}: {each}" for name, each in values.items() if each)
     log_change(request, f"changed who has copies: {said}")
     if refused:
         more = f" (and {len(refused) - 5} more)" if len(refused) > 5 else ""

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA, MAX_PARTITIONS
 from hermes.config.topic import MOST_COPIES
-from hermes.console.change_log import log_change
+from hermes.console.change_log import failures_logged, log_change
 from hermes.console.forms import WHOLE, FieldError, Form, typed, typed_number
 from hermes.console.page_request import (
     InputError,
@@ -77,7 +77,8 @@ def _create(sources: Sources, request: PageRequest) -> PageResponse:
         name, settings, chosen = _wanted_topic(request, hosts)
         if not request.viewer.creates_topic(name):
             raise FieldError(_NAME, str(request.viewer.refusal(f"create topic {quoted(name)}")))
-        sources.topic_changes.create(name, settings, chosen)
+        with failures_logged(request, f"create topic {quoted(name)}"):
+            sources.topic_changes.create(name, settings, chosen)
     except HermesError as error:
         return _new_page(sources, request, hosts, Form.refused(request, _placed(error)))
     log_change(request, f"created topic {quoted(name)} with {_shown(settings)}")
@@ -179,7 +180,8 @@ def _alter(sources: Sources, request: PageRequest, topic: TopicView) -> PageResp
     if reset:
         if reset not in FORM_SETTINGS:
             raise InputError("There is no such setting of a topic.")
-        sources.topic_changes.alter(topic, {}, [reset])
+        with failures_logged(request, f"reset {reset} of topic {quoted(topic.name)}"):
+            sources.topic_changes.alter(topic, {}, [reset])
         log_change(request, f"reset {reset} of topic {quoted(topic.name)}")
         return redirect(f"{_path(topic.name)}/settings?done=altered")
     given = {}
@@ -191,7 +193,8 @@ def _alter(sources: Sources, request: PageRequest, topic: TopicView) -> PageResp
             given[key] = value
     if not given:
         raise InputError("Nothing was typed that is not in force already.")
-    sources.topic_changes.alter(topic, given)
+    with failures_logged(request, f"alter topic {quoted(topic.name)}: {_shown(given)}"):
+        sources.topic_changes.alter(topic, given)
     log_change(request, f"altered topic {quoted(topic.name)}: {_shown(given)}")
     return redirect(f"{_path(topic.name)}/settings?done=altered")
 
@@ -202,7 +205,8 @@ def _grow(sources: Sources, request: PageRequest, topic: TopicView) -> PageRespo
     if count is None:
         raise FieldError(PARTITIONS, f"Expected more than {now:,}.")
     try:
-        sources.topic_changes.alter(topic, {PARTITIONS: str(count)})
+        with failures_logged(request, f"give topic {quoted(topic.name)} {count} partitions"):
+            sources.topic_changes.alter(topic, {PARTITIONS: str(count)})
     except SettingRefusedError as error:
         raise FieldError(PARTITIONS, str(error)) from error
     log_change(request, f"gave topic {quoted(topic.name)} {count} partitions instead of {now}")
@@ -215,7 +219,8 @@ def _delete(sources: Sources, request: PageRequest, topic: TopicView) -> PageRes
     # What can't be typed, such as a change of direction, is taken as it is shown.
     if request.form.get(_CONFIRM, "") not in (topic.name, printable(topic.name)):
         raise FieldError(_CONFIRM, "This is not the topic’s name.")  # noqa: RUF001
-    sources.topic_changes.delete(topic)
+    with failures_logged(request, f"delete topic {quoted(topic.name)}"):
+        sources.topic_changes.delete(topic)
     log_change(request, f"deleted topic {quoted(topic.name)}")
     return redirect("/topics?done=deleted")
 
