@@ -112,8 +112,8 @@ class PartitionSearch:
                     results.append(each)
                     kept_bytes += each.size_bytes if isinstance(each, FoundMessage) else 0
                     if len(results) > 2 * wanted.count or kept_bytes > 2 * _KEPT_BYTES:
-                        kept_bytes = _keep_last(results, wanted.count)
-            _keep_last(results, wanted.count)
+                        kept_bytes = keep_last(results, wanted.count)
+            keep_last(results, wanted.count)
             is_enough = scanned.count - counted >= needed or start <= self._earliest
             if is_enough or (wanted.matches is not None and len(results) >= wanted.count):
                 self.is_limited = start > self._earliest
@@ -265,7 +265,7 @@ def _start(row: PartitionRow, begin: int, following: int) -> int:
     return following - 1 if row.counts_messages else begin
 
 
-def _keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int:
+def keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int:
     """Drop the oldest of what is too much, in number or in bytes; returns the bytes that remain."""
     del results[:-count]
     size = sum(each.size_bytes for each in results if isinstance(each, FoundMessage))

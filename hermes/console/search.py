@@ -1,6 +1,5 @@
 """Searches partitions of a topic one after the other, on connections of its own."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 
 from hermes.console.cluster_client import ClusterClient
@@ -13,7 +12,7 @@ from hermes.console.messages import (
     UnreadableRange,
     newest_first,
 )
-from hermes.console.partition_search import PartitionSearch
+from hermes.console.partition_search import PartitionSearch, keep_last
 from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import HermesError
 
@@ -35,7 +34,7 @@ class Search:
         self._first: dict[str, int] = {}
         self._next: dict[str, int] = {}
         self._is_limited = False
-        self._last: list[deque[FoundMessage | UnreadableRange]] = []
+        self._last: list[FoundMessage | UnreadableRange] = []  # the newest at the end
         self._errors: list[str] = []
         # Partitions of a broker that doesn't answer are known where there are copies of them.
         if len(partitions) == len(topic.partitions) and any(
@@ -58,7 +57,7 @@ class Search:
             except HermesError as error:
                 self._errors.append(f"partition {row.label}: {error}")
         if wanted.start == "last":
-            found = newest_first(self._last)[: wanted.count]
+            found = self._last[::-1]
             for each in found:
                 self._first[each.partition] = each.offset
                 yield each
@@ -93,10 +92,11 @@ class Search:
                 self._is_limited |= part.is_limited
 
     def _read_last(self, part: PartitionSearch, scanned: ScanCounter) -> Iterator[SearchProgress]:
-        kept: deque[FoundMessage | UnreadableRange] = deque(maxlen=self._wanted.count)
+        kept: list[FoundMessage | UnreadableRange] = []
         for each in part.last(scanned):
             if isinstance(each, SearchProgress):
                 yield each
             else:
                 kept.append(each)
-        self._last.append(kept)
+        self._last = newest_first([self._last, kept])[::-1]
+        keep_last(self._last, self._wanted.count)  # however many partitions there are

@@ -1,13 +1,18 @@
-"""What a search says of partitions that can't be read; no broker is there."""
+"""What a search keeps of many partitions, and says of those that can't be read."""
+
+from typing import Self
 
 import pytest
 
 from hermes.config.addresses import BrokerAddress
-from hermes.console.messages import MessageQuery, SearchEnd
+from hermes.console import partition_search
+from hermes.console.messages import FoundMessage, MessageQuery, SearchEnd
 from hermes.console.payload_display import ValueReader
 from hermes.console.search import Search
 from hermes.console.topic_views import PartitionRow, TopicView
-from hermes.protocol import NOBODY
+from hermes.protocol import NOBODY, FetchRequest
+from hermes.protocol.record_set import RecordSet
+from hermes.protocol.records import Record, encode_batch
 
 BROKER = {0: BrokerAddress("broker", 9092)}
 SILENT = ("other:9092: no answer",)
@@ -45,3 +50,45 @@ def test_a_broker_that_may_have_partitions_of_its_own_is_named_if_it_does_not_an
 
 def test_a_broker_that_has_copies_only_is_not_missed() -> None:
     assert errors([empty(0, 0)]) == []
+
+
+class Broker:
+    """Has ten records of a hundred bytes in each partition."""
+
+    def own_consumer(self, _: BrokerAddress) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def supports(self, _: int) -> bool:
+        return False
+
+    def fetch(self, request: FetchRequest) -> RecordSet:
+        records = [Record(each, 0, None, b"x" * 100) for each in range(10)]
+        return RecordSet(encode_batch(records), request.offset)
+
+
+def found(partitions: int, count: int) -> list[tuple[str, int]]:
+    rows = [PartitionRow(0, each, 0, 10, 1000, counts_messages=True) for each in range(partitions)]
+    topic = TopicView("t", tuple(rows), BROKER, counts_messages=True)
+    wanted = MessageQuery("last", -1, count, 1000, None, ValueReader("auto"))
+    search = Search(Broker(), topic, rows, wanted).run()  # type: ignore[arg-type]
+    return [(each.partition, each.offset) for each in search if isinstance(each, FoundMessage)]
+
+
+def test_the_last_ones_of_all_partitions_are_found() -> None:
+    assert found(1, 3) == [("0-0", 9), ("0-0", 8), ("0-0", 7)]
+    assert found(2, 12) == [
+        *(("0-1", 9 - each) for each in range(10)),
+        *(("0-0", 9 - each) for each in range(2)),
+    ]
+
+
+def test_what_is_kept_takes_as_much_memory_of_many_partitions_as_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_search, "_KEPT_BYTES", 500)
+    assert len(found(1, 50)) == len(found(20, 50)) == 5
