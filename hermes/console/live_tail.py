@@ -23,7 +23,8 @@ from hermes.errors import HermesError
 _MOST_MESSAGES: Final = 100
 # Of a partition; what is before that is skipped.
 _MOST_BYTES: Final = 64 * 1024
-_MOST_PLACES: Final = 1000
+#: How many partitions are followed: an address has all their places, and is limited itself.
+MOST_PARTITIONS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class TailUpdate:
 def known_ends(topic: TopicView, partitions: list[PartitionRow]) -> dict[str, int]:
     """Where partitions end, by name; those that nobody leads at the moment are left out."""
     return {
-        row.name: row.high_watermark or 0 for row in partitions if row.holder in topic.addresses
+        row.name: row.high_watermark or 0
+        for row in partitions[:MOST_PARTITIONS]
+        if row.holder in topic.addresses
     }
 
 
@@ -59,7 +62,7 @@ def tail(
     now = {**places, **ends}  # where nobody answers for a partition, its place stays
     skipped = 0
     errors: list[str] = []
-    for row in partitions[:_MOST_PLACES]:
+    for row in partitions[:MOST_PARTITIONS]:
         end = ends.get(row.name, 0)
         place = places.get(row.name, end)
         if place >= end or row.earliest is None:

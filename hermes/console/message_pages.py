@@ -10,7 +10,7 @@ from urllib.parse import quote
 from hermes.client.places import parse_time_ms
 from hermes.console.filters import message_filter
 from hermes.console.forms import format_places, parse_places
-from hermes.console.live_tail import known_ends, tail
+from hermes.console.live_tail import MOST_PARTITIONS, known_ends, tail
 from hermes.console.messages import (
     STARTS,
     FoundMessage,
@@ -127,7 +127,7 @@ def _raw(sources: Sources, request: PageRequest, name: str) -> PageResponse:
 def _live(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic = sources.topics.topic(name)
     params = _params(request)
-    partitions = _partitions(topic, params["partition"])
+    partitions = _partitions(topic, params["partition"])[:MOST_PARTITIONS]
     wanted = MessageQuery(
         "last", -1, _LIVE_FIRST, _LIVE_FIRST, None, _reader(sources, request, params)
     )
@@ -139,6 +139,7 @@ def _live(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         "live.html",
         topic=topic,
         params=params,
+        followed=len(partitions),
         rows=rows,
         places=format_places(known_ends(topic, partitions)),
         formats=FORMATS,

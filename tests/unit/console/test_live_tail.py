@@ -1,10 +1,15 @@
 """What a live tail reads on from, poll by poll; the broker is the test's own."""
 
 from typing import Self
+from urllib.parse import urlencode
+
+from twisted.web.http import HTTPChannel
 
 from hermes.config.addresses import BrokerAddress
+from hermes.console.forms import format_places
 from hermes.console.live_tail import TailUpdate, known_ends, tail
 from hermes.console.messages import FoundMessage
+from hermes.console.page_request import PageRequest
 from hermes.console.payload_display import ValueReader
 from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.protocol import NOBODY, FetchRequest
@@ -73,3 +78,12 @@ def test_a_partition_that_was_never_written_to_is_shown_from_its_first_message()
     row = PartitionRow(0, 0, None, None, 0, counts_messages=True)
     empty = TopicView("t", (row,), BROKER, counts_messages=True)
     assert shown(poll(topic(1), poll(empty, {}).places)) == [b"0"]
+
+
+def test_the_places_of_very_many_partitions_fit_into_an_address() -> None:
+    rows = [PartitionRow(0, each, 0, 1 << 40, 1 << 40) for each in range(1000)]
+    view = TopicView("t", tuple(rows), BROKER)
+    at = format_places(poll(view, {}).places)
+    request = PageRequest("GET", (), {"at": at})
+    assert request.text("at") == at
+    assert len(urlencode({"at": at})) < HTTPChannel.totalHeadersSize
