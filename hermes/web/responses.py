@@ -209,6 +209,7 @@ class _Stream:
             self._close()
             return
         self._end()
+        self._request.unregisterProducer()
         self._request.processingFailed(failure)
 
     def _give_up(self) -> None:

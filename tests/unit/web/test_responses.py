@@ -8,6 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 
@@ -132,6 +133,23 @@ def test_a_client_that_leaves_ends_the_stream(clock: Clock) -> None:
     assert chunks.is_closed
     assert ended == [True]
     assert not clock.getDelayedCalls()
+
+
+def test_a_stream_that_fails_before_its_first_piece_is_an_error_page(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[Any] = []
+    monkeypatch.setattr(LimitedLog, "failure", lambda *given, **rest: logged.append(given))
+    globalLogPublisher.addObserver(logged.append)
+    try:
+        conversation = _Conversation(
+            lambda request: stream(request, clock, iter(_Chunks(clock, fail_at=0))), clock
+        )
+        turn(clock)
+    finally:
+        globalLogPublisher.removeObserver(logged.append)
+    assert conversation.transport.value().startswith(b"HTTP/1.0 500 ")
+    assert len(logged) == 1  # and not that the request still had a producer
 
 
 def test_a_stream_that_fails_is_cut_off(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
