@@ -2,6 +2,7 @@
 
 import mimetypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -48,7 +49,7 @@ from hermes.console.registry_records import RegistryRecords
 from hermes.console.rendering import PageRenderer
 from hermes.console.replica_changes import ReplicaChanger
 from hermes.console.replica_views import ReplicaReader
-from hermes.console.sessions import NO_ACTIONS, Access
+from hermes.console.sessions import NO_ACTIONS, SESSION_COOKIE, Access
 from hermes.console.sources import Sources
 from hermes.console.topic_changes import TopicChanger
 from hermes.console.topic_views import TopicReader
@@ -148,13 +149,17 @@ class Console:
         """Answer a request; an error becomes a page."""
         if request.path[:1] == ("static",):
             return self._static(request)
+        given = request.cookies.get(SESSION_COOKIE)
         try:
             request, answer = self._access.check(request, self.sources)
         except HermesError as error:  # users can't be looked up now
             return self._problem(request, 503, "No answer", error)
         if answer is None:
             answer = self._serve(request)
-        return self._access.with_session(request, answer)
+        session = request.cookies[SESSION_COOKIE]
+        if session == given:  # the browser may have a newer one by now: somebody has logged in
+            return answer
+        return replace(answer, cookies={SESSION_COOKIE: session, **answer.cookies})
 
     def close(self) -> None:
         self.sources.redrives.close()

@@ -189,13 +189,6 @@ class Access:
             return request, redirect("/login", cookies={SESSION_COOKIE: ""})
         return request, self._only_with_actions(request, sources)
 
-    def with_session(self, request: PageRequest, answer: PageResponse) -> PageResponse:
-        if SESSION_COOKIE in answer.cookies:
-            return answer
-        return replace(
-            answer, cookies={**answer.cookies, SESSION_COOKIE: request.cookies[SESSION_COOKIE]}
-        )
-
     def token(self, session: str) -> str:
         return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
 

@@ -193,7 +193,7 @@ def test_nothing_but_the_form_is_shown_to_who_has_no_password(browser: Make) -> 
         assert response.status == 401
         assert 'name="user"' in response.text
         assert "clicks</" not in response.text
-    cookie = nobody.ask("GET", "/").headers["Set-Cookie"] or ""
+    cookie = browser().ask("GET", "/").headers["Set-Cookie"] or ""
     assert "hermes_session" in str(nobody.cookies)
     assert "Secure" in cookie
     assert "HttpOnly" in cookie
