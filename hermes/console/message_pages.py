@@ -306,6 +306,7 @@ def _json_lines(
         elif isinstance(each, SearchEnd) and each.errors:
             line = {"topic": name, "errors": each.errors}
         else:
+            yield b""  # here a search ends whose client has gone
             continue
         yield json.dumps(line).encode() + b"\n"
 
