@@ -157,7 +157,8 @@ def _chosen(topic: TopicView, name: str, key: str) -> PartitionRow:
         partitioner: Any = load_plugin("hermes.partitioners", _PARTITIONER, IPartitioner)
         place: int = partitioner.partition(topic.name, key, len(rows))
         return rows[place]
-    return random.choice([row for row in rows if not row.offline] or rows)
+    able = [row for row in rows if row.holder in topic.addresses and not row.offline]
+    return random.choice(able or rows)
 
 
 def _headers(text: str) -> Headers:

@@ -13,6 +13,7 @@ from hermes.console.forms import FieldError
 from hermes.console.message_sender import TEXT, MessageSender, TypedMessage
 from hermes.console.topic_views import PartitionRow, TopicView
 from hermes.errors import BrokerNotReachedError
+from hermes.protocol import NOBODY
 
 
 class Counted:
@@ -55,3 +56,17 @@ def test_a_key_chooses_as_producers_do_where_partitions_have_copies(
     topic = TopicView("clicks", rows, {}, counts_messages=True)
     chosen = [message_sender._chosen(topic, "", str(each)) for each in range(4)]
     assert [row.name for row in chosen] == ["0-0", "0-2", "1-1", "1-3"]
+
+
+def test_without_a_key_a_partition_is_chosen_that_takes_messages(
+    nobody: BrokerAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_sender.random, "choice", lambda rows: rows[0])
+    rows = (
+        PartitionRow(0, 0, None, None, 0, counts_messages=True, leader=NOBODY),
+        PartitionRow(1, 1, None, None, 0, counts_messages=True, leader=1),  # which is silent
+        PartitionRow(0, 2, 0, 0, 0, counts_messages=True, leader=0, offline="no disk"),
+        PartitionRow(0, 3, 0, 0, 0, counts_messages=True, leader=0),
+    )
+    topic = TopicView("clicks", rows, {0: nobody}, counts_messages=True)
+    assert message_sender._chosen(topic, "", "").number == 3
