@@ -210,9 +210,9 @@ class _Channel(http.HTTPChannel):
         self.loseConnection()
 
     def loseConnection(self) -> None:
-        """Close once all is sent; under TLS the peer has to agree, within a time limit."""
+        """Close once all is sent, and under TLS the peer agrees; both within a time limit."""
         super().loseConnection()
-        if self.isSecure() and self._end is None and not self._is_lost:
+        if self._end is None and not self._is_lost:
             self._end = self.callLater(CLOSING_SECONDS, self.transport.abortConnection)
 
     def resetTimeout(self) -> None:

@@ -94,6 +94,7 @@ def test_a_stream_takes_turns(clock: Clock) -> None:
         turns += 1
     assert turns >= 1000 / (TURN_SECONDS / 0.001 + 1)
     assert talk.body == ALL
+    talk.leave()
     assert not clock.getDelayedCalls()
 
 
@@ -208,6 +209,7 @@ def test_pieces_that_come_later_are_asked_for_one_by_one(clock: Clock) -> None:
     assert ended == [True]
     assert later.is_closed
     assert talk.transport.disconnecting
+    talk.leave()
     assert not clock.getDelayedCalls()
 
 

@@ -220,6 +220,20 @@ def test_each_of_many_that_come_at_once_takes_the_place_of_another(
     assert aborted == [0, 1, 2, 3]  # after the test's own, of two at a time
 
 
+def test_a_peer_that_does_not_take_its_last_response_is_cut_off(
+    client: _Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would have its place, and the response its memory, for as long as it likes."""
+    aborted: list[bool] = []
+    monkeypatch.setattr(client.transport, "abortConnection", lambda: aborted.append(True))
+    client.ask("/mine", "Host: localhost", "Connection: close")
+    assert client.transport.disconnecting
+    client.clock.advance(sites.CLOSING_SECONDS - 1)
+    assert not aborted
+    client.clock.advance(2)
+    assert aborted
+
+
 class _Never(Resource):
     def render(self, _: Any) -> int:
         return NOT_DONE_YET
