@@ -205,6 +205,18 @@ class _Channel(http.HTTPChannel):
             )
             self.transport.abortConnection()
 
+    def pauseProducing(self) -> None:
+        """Read no requests while responses are unread, not even those that have come already."""
+        super().pauseProducing()
+        self.paused = True
+        self._networkProducer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        super().resumeProducing()
+        self.paused = False
+        self._networkProducer.resumeProducing()
+        self.dataReceived(b"")
+
     def lineLengthExceeded(self, line: bytes) -> None:
         """Close; Twisted's own way would wait for ever under TLS, for a producer: this channel."""
         self.loseConnection()

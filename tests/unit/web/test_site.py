@@ -234,6 +234,38 @@ def test_a_peer_that_does_not_take_its_last_response_is_cut_off(
     assert aborted
 
 
+class _Full(StringTransport):
+    """Has enough after each write, until it is read."""
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if self.producer is not None:
+            self.producer.pauseProducing()
+
+    def read(self) -> bytes:
+        found = self.value()
+        self.clear()
+        self.producer.resumeProducing()
+        return found
+
+
+def test_requests_that_have_come_wait_while_responses_are_unread() -> None:
+    """Else eighty kilobytes of requests cost as many responses as they hold, in memory."""
+    client = _Client()
+    client.transport = _Full()
+    client.channel.connectionLost(Failure(ConnectionDone()))
+    client.channel = client.site.buildProtocol(None)
+    client.channel.makeConnection(client.transport)
+    client.channel.dataReceived(b"GET /mine HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
+    for _ in range(3):
+        assert client.transport.value().count(b"HTTP/1.1 200 ") == 1
+        assert client.transport.producerState == "paused"
+        client.transport.read()
+    assert client.transport.value() == b""
+    assert client.transport.producerState == "producing"
+    client.close()
+
+
 class _Never(Resource):
     def render(self, _: Any) -> int:
         return NOT_DONE_YET
