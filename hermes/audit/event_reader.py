@@ -60,7 +60,11 @@ class EventReader:
         self._consumers: dict[BrokerNode, SimpleConsumer] = {}
 
     def read(self) -> Iterator[Event]:
-        """Read what is new, up to the ends of the partitions (CoordinationUnavailableError)."""
+        """Read what is new, up to the ends of the partitions (CoordinationUnavailableError).
+
+        Who ends the iteration before goes on there with the next one; of each partition an event
+        may come again.
+        """
         self.unavailable = []
         brokers = read_brokers(self._session, self._note, security=self._security)
         if self._own is not None and self._own[0] in brokers:
@@ -104,11 +108,12 @@ class EventReader:
                 )
                 offset = start
                 continue
-            for message, _ in fetched:
+            for message, following in fetched:
                 try:
                     yield decode_event(message.payload)
                 except AuditEventError as error:
                     _log.debug("%s %s: %s", AUDIT_TOPIC, partition, error)
+                self._offsets[partition] = following  # for who ends the iteration at the next one
             self._offsets[partition] = fetched.next_offset
             if fetched.next_offset == offset:
                 return

@@ -1,5 +1,7 @@
 """Events of several partitions, in the order in which they add up."""
 
+from contextlib import closing
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -96,3 +98,13 @@ def test_a_broker_that_is_away_is_read_when_it_is_back(logs: Logs, reader: Event
     after = list(reader.read())
     assert reader.unavailable == []
     assert {each.sequence for each in (*before, *after)} == set(range(20))
+
+
+def test_who_reads_a_few_at_a_time_gets_all(logs: Logs, reader: EventReader) -> None:
+    """The console's page reads for half a second, and goes on with the next look."""
+    report(logs, 20)
+    found: set[int] = set()
+    for _ in range(40):
+        with closing(reader.read()) as events:
+            found.update(each.sequence for each in islice(events, 4))
+    assert found == set(range(40))
