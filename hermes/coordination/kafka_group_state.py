@@ -260,7 +260,7 @@ def assigned_partitions(assignment: bytes) -> Iterator[Place]:
         (count,) = struct.unpack_from(">i", assignment, 2)
         position = 6
         for _ in range(min(count, len(assignment))):
-            (length,) = struct.unpack_from(">h", assignment, position)
+            (length,) = struct.unpack_from(">H", assignment, position)  # none leads back
             topic = assignment[position + 2 : position + 2 + length].decode()
             position += 2 + length
             (numbers,) = struct.unpack_from(">i", assignment, position)

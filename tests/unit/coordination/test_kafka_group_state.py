@@ -1,12 +1,13 @@
 """What tools read of groups of Kafka's consumers while their coordinator writes."""
 
 import json
+import struct
 import zlib
 from typing import Any
 
 import pytest
 
-from hermes.coordination.kafka_group_state import count_members
+from hermes.coordination.kafka_group_state import assigned_partitions, count_members
 from hermes.coordination.kafka_groups import MEMBERS_NAME, group_node_path
 from hermes.coordination.nodes import Node
 
@@ -80,3 +81,14 @@ def test_reading_ends_though_a_group_is_written_all_the_time(session: Any) -> No
 def test_members_of_another_generation_are_none(session: Any) -> None:
     session.lose(RECORD)
     assert count_members(session, "g") == 0
+
+
+def test_an_assignment_that_leads_back_to_its_beginning_is_read_once() -> None:
+    """A member's leader writes it: 32 KiB could keep whoever looks at the group for minutes."""
+    count = 50
+    # Names of these lengths lead to the count of topics, which is taken for one of partitions.
+    lengths = [struct.pack(">h", each) for each in (-6, -(4 * count + 6))]
+    back = struct.pack(">hi", 0, count) + bytes(4 * count - 2).join(lengths) + bytes(8)
+    assert len(list(assigned_partitions(back))) <= count
+    own = struct.pack(">hih6si2i", 0, 1, 6, b"orders", 2, 0, 3)
+    assert list(assigned_partitions(own)) == [("orders", 0), ("orders", 3)]
