@@ -35,6 +35,7 @@ from hermes.console.viewer import Viewer
 from hermes.coordination.group_state import GroupState, read_group
 from hermes.coordination.layout import BrokerPartition
 from hermes.errors import HermesError
+from hermes.protocol import ErrorCode
 from hermes.quoting import printable
 
 _MOST_HISTORIES: Final = 64
@@ -146,6 +147,8 @@ class GroupReader:
                 ends[name, BrokerPartition(each.home, number)] = Ends(None, None, True, True)
         for state in states:
             for topic in state.metadata.topics if state.metadata else ():
+                if topic.error != ErrorCode.NONE:  # what it tells is of one that it would create
+                    continue
                 how = topic.holds_records, is_numbered(topic.holds_records, len(states))
                 copied = led[topic.topic]
                 for number in topic.numbers:
