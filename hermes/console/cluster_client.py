@@ -19,7 +19,14 @@ from hermes.client.kafka_replicas import KafkaReplicas
 from hermes.config.addresses import BrokerAddress
 from hermes.coordination.cluster_view import read_brokers, read_listeners, suitable_listeners
 from hermes.coordination.sessions import Session
-from hermes.errors import ClientError, CoordinationError, HermesError, InvalidNodeError
+from hermes.errors import (
+    BrokerNotTrustedError,
+    ClientError,
+    CoordinationError,
+    HermesError,
+    InvalidNodeError,
+    NotAuthenticatedError,
+)
 from hermes.protocol import BrokerMetadata, MetadataRequest
 from hermes.security import PLAIN, ClientSecurity
 
@@ -171,7 +178,19 @@ class ClusterClient:
 
     def ask(self, address: BrokerAddress, question: Callable[[SimpleConsumer], _T]) -> _T:
         """Ask a broker something, unless it failed a moment ago: that error is raised again."""
-        return self._sparing(address, lambda: question(self.consumer(address)))
+        return self._sparing(address, lambda: self._asked(address, question))
+
+    def _asked(self, address: BrokerAddress, question: Callable[[SimpleConsumer], _T]) -> _T:
+        consumer = self.consumer(address)
+        try:
+            return question(consumer)
+        except (NotAuthenticatedError, BrokerNotTrustedError):
+            # A password or a certificate may be another one by now: the next connection reads it.
+            with self._lock:
+                if self._consumers.get(address) is consumer:
+                    del self._consumers[address]
+            consumer.close()
+            raise
 
     def _ask(
         self, address: BrokerAddress, broker_id: int, topics: Sequence[str] | None
