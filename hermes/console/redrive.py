@@ -297,12 +297,13 @@ class Redrives:
             running = sum(each.is_running for each in self._found.values())
             if running >= self.MOST_RUNNING or self._is_closed:
                 raise HermesError(f"{running} redrives run already: wait for one of them.")
+            made = Redrive(self._cluster, self._topics, order, request)
+            made.start()  # it may fail: there are no more threads, or no memory for one
             self._found.pop(order.topic, None)
-            made = self._found[order.topic] = Redrive(self._cluster, self._topics, order, request)
+            self._found[order.topic] = made
             for name in [name for name, each in self._found.items() if not each.is_running]:
                 if len(self._found) > self._MOST_KEPT:
                     del self._found[name]
-            made.start()
         return made
 
     def close(self) -> None:
