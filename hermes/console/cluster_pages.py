@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import quote
 
 from hermes.client import SimpleConsumer
 from hermes.console.cluster_client import BrokerState
@@ -54,7 +55,8 @@ def _overview(sources: Sources, request: PageRequest) -> PageResponse:
             error = str(failure)
     for topic, text in sources.topics.problems(cluster.brokers, list(cluster.topics)):
         if viewer.sees_topic(topic):
-            concerns.append(Concern("bad", f"{topic} {text}", f"/topics/{topic}"))
+            link = f"/topics/{quote(topic, safe='')}"
+            concerns.append(Concern("bad", f"{topic} {text}", link))
     seen = visible_cluster(cluster, viewer)
     view = overview(seen, groups, error, concerns, shows_brokers=viewer.sees_cluster)
     return sources.page(request, "overview", "overview.html", view=view)
