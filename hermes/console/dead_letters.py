@@ -17,7 +17,7 @@ from hermes.console.messages import FoundMessage, MessageQuery, ScanCounter, Sea
 from hermes.console.partition_search import PartitionSearch
 from hermes.console.payload_display import ValueReader
 from hermes.console.topic_views import PartitionRow, TopicReader, TopicView
-from hermes.errors import BrokerError, BrokerUnavailableError
+from hermes.errors import BrokerError, BrokerUnavailableError, MessageTooLargeBrokerError
 from hermes.protocol import Acks, Codec, ProduceRequest, encode_message_set
 
 #: To whom letters are given: to their group alone, or to all that read their topic.
@@ -121,7 +121,11 @@ class LetterSender:
         send = producer.send_records if view.counts_messages else producer.send_acknowledged
         request = ProduceRequest(view.name, row.number, self._encoded(view, letters))
         (outcome,) = send([request], Acks.FLUSHED)
-        if isinstance(outcome, BrokerError):
+        if isinstance(outcome, MessageTooLargeBrokerError) and len(letters) > 1:
+            half = len(letters) // 2  # the topic's batches may have to be smaller than ours
+            for some in (letters[:half], letters[half:]):
+                self._store(view, row, some)
+        elif isinstance(outcome, BrokerError):
             raise outcome
 
     def _encoded(self, view: TopicView, letters: Sequence[Letter]) -> bytes:
