@@ -115,7 +115,8 @@ class TimeIndex:
         """Find the last entry that can be trusted; do nothing when that was done before.
 
         Walks back from the end of the index, entry by entry. What comes after the trusted one is
-        ignored from now on and cut off by the next append. A missing index is an empty one.
+        ignored from now on and cut off by the next append. A missing index is an empty one, and
+        so is one that the disk doesn't give back.
         """
         with self._lock:
             if self.is_loaded:
@@ -126,7 +127,8 @@ class TimeIndex:
                 self.is_loaded = True
                 return
             try:
-                self._walk_back(descriptor, log_descriptor, end_offset)
+                with unreadable_is_empty():
+                    self._walk_back(descriptor, log_descriptor, end_offset)
             finally:
                 self._files.close(descriptor)
             self.is_loaded = True

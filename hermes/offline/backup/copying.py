@@ -6,8 +6,9 @@ does, whatever is appended meanwhile.
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from errno import EIO
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, Protocol
 
@@ -21,6 +22,21 @@ _COPY_BYTES: Final = 1024 * 1024
 _BLOCK_BYTES: Final = 256 * 1024
 # What a copy is until it is whole, and gets its source's mode.
 _OWNERS_ONLY: Final = 0o600
+
+
+class UnreadableError(Exception):
+    """The disk doesn't give back something of the source."""
+
+
+@contextmanager
+def reading_source() -> Iterator[None]:
+    """Tell a disk that fails under the source from one that fails under the backup."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        raise UnreadableError(error.strerror) from error
 
 
 class FileInspection(Protocol):
@@ -81,6 +97,7 @@ class Copier:
 
         Raises:
             StorageError: the file is shorter.
+            UnreadableError: nothing looks at it, and some of it can't be read. There is no copy.
         """
         status = self._files.fstat(descriptor)
         path = self.path(relative)
@@ -96,6 +113,9 @@ class Copier:
             # Where there is no time index, retention goes by this.
             self._files.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
             self._files.fdatasync(target)
+        except UnreadableError:
+            self._files.unlink(path)
+            raise
         finally:
             self._files.close(target)
         self.copied_bytes += length
@@ -197,7 +217,8 @@ class _Copy:
     def _read(self, length: int, position: int) -> bytes:
         if self.skips_unreadable:
             return read_or_zeros(self._read_exactly, length, position)
-        return self._read_exactly(length, position)
+        with reading_source():
+            return self._read_exactly(length, position)
 
     def _read_exactly(self, length: int, position: int) -> bytes:
         return read_exactly(self._files, self._source, length, position)

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from hermes.errors import StorageError
-from hermes.offline.backup.copying import Copier, FileInspection
+from hermes.offline.backup.copying import (
+    Copier,
+    FileInspection,
+    UnreadableError,
+    reading_source,
+)
 from hermes.offline.backup.extents import LogExtent, open_segment
 from hermes.offline.backup.manifest import DATA, DamagedRange, ManifestFile
 from hermes.storage.checkpoints import EPOCHS_NAME, METADATA_NAME
@@ -64,12 +69,13 @@ class PartitionCopy:
         Raises:
             ChangedError: it changed; nothing that was copied is of use.
             StorageError: it isn't what the broker says.
+            UnreadableError: its end can't be found.
         """
         bases, end, tail = self.extent
         self._add_sources()
         if not self._format.is_dense:
             for own in (METADATA_NAME, EPOCHS_NAME):
-                self._add_whole(own, will_change=own != METADATA_NAME and tail > 0)
+                self._add_beside(own, will_change=own != METADATA_NAME and tail > 0)
         with ExitStack() as stack:
             newest = -1
             for number in reversed(range(len(bases))):
@@ -99,30 +105,15 @@ class PartitionCopy:
         A start drops from them what lies beyond the copy of the log.
         """
         try:
-            descriptor = self._files.open_read(os.path.join(self._directory, POSITIONS_NAME))
-        except FileNotFoundError:
-            return
-        try:
-            size = self._files.fstat(descriptor).st_size
-            self._add(descriptor, POSITIONS_NAME, size, will_change=True)
+            self._add_beside(POSITIONS_NAME, will_change=True)
         except StorageError as error:  # an append was taken back in this very moment
             raise ChangedError(str(error)) from error
-        finally:
-            self._files.close(descriptor)
 
     def _segment(self, descriptor: int, segment: Segment, end: int, suffix: str) -> None:
         base, size = segment.base_offset, self._files.fstat(descriptor).st_size
         is_last = base == self.extent.bases[-1]
         if is_last:
-            found = self._format.end_of(self._files, segment, size)
-            if found < end:
-                raise StorageError(
-                    f"{self._directory} ends at offset {found}, but the broker says that it "
-                    f"has flushed up to {end}: is it the broker that uses this directory?"
-                )
-            length = self._format.locate(segment, self._files, descriptor, end, end)[0]
-            if self._format.is_dense:
-                length = end - base
+            length = self._length_up_to(end, descriptor, segment, size)
         else:
             length = end - base if self._format.is_dense else size
         if not is_last and size != length:
@@ -144,11 +135,25 @@ class PartitionCopy:
 
         self._add(descriptor, name, length, will_change=bool(suffix), look=look)
         self._note_damage(base, damage)
-        self._add_index(base, end)
+        will_be_mended = self.extent.tail > 0
+        index = segment_name(base, self._format.index_suffix)
+        self._add_beside(index, will_change=will_be_mended, end=None if will_be_mended else end)
         for beside in BESIDE[self._format.suffix]:
             # What Kafka keeps of the last one is made again; it may be about more than is copied.
             if beside != self._format.index_suffix and (not is_last or beside in _NOT_MADE_AGAIN):
-                self._add_whole(segment_name(base, beside), will_change=self.extent.tail > 0)
+                self._add_beside(segment_name(base, beside), will_change=will_be_mended)
+
+    def _length_up_to(self, end: int, descriptor: int, segment: Segment, size: int) -> int:
+        with reading_source():
+            found = self._format.end_of(self._files, segment, size)
+            if found < end:
+                raise StorageError(
+                    f"{self._directory} ends at offset {found}, but the broker says that it "
+                    f"has flushed up to {end}: is it the broker that uses this directory?"
+                )
+            if self._format.is_dense:
+                return end - segment.base_offset
+            return self._format.locate(segment, self._files, descriptor, end, end)[0]
 
     def _note_damage(self, base: int, damage: Sequence[Damage] | None) -> None:
         """Note what of a segment is damaged; what was linked is as the older backup says."""
@@ -158,29 +163,23 @@ class PartitionCopy:
         else:
             self.damaged += [DamagedRange(path, *each) for each in damage]
 
-    def _add_whole(self, name: str, *, will_change: bool) -> None:
-        try:
-            descriptor = self._files.open_read(os.path.join(self._directory, name))
-        except FileNotFoundError:
-            return
-        try:
-            size = self._files.fstat(descriptor).st_size
-            self._add(descriptor, name, size, will_change=will_change)
-        finally:
-            self._files.close(descriptor)
+    def _add_beside(self, name: str, *, will_change: bool, end: int | None = None) -> None:
+        """Copy what is kept beside the messages; they are of use also without it.
 
-    def _add_index(self, base: int, end: int) -> None:
-        name = segment_name(base, self._format.index_suffix)
+        `end`: of an index, up to where the log is copied; None for all that there is.
+        """
         try:
             descriptor = self._files.open_read(os.path.join(self._directory, name))
         except FileNotFoundError:
             return
         try:
             size = self._files.fstat(descriptor).st_size
-            will_be_mended = self.extent.tail > 0
-            if not will_be_mended:
-                size = self._usable_bytes(descriptor, size, end)
-            self._add(descriptor, name, size, will_change=will_be_mended)
+            if end is not None:
+                with reading_source():
+                    size = self._usable_bytes(descriptor, size, end)
+            self._add(descriptor, name, size, will_change=will_change)
+        except UnreadableError as error:
+            self.faults.append(f"{self._name}: {name} is not in the backup: {error}")
         finally:
             self._files.close(descriptor)
 

@@ -23,13 +23,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from errno import EIO
 from itertools import groupby
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final, NamedTuple
 
 from hermes.errors import CorruptLogError, DataDirectoryLockedError, StorageError
-from hermes.offline.backup.copying import Copier
+from hermes.offline.backup.copying import Copier, UnreadableError, reading_source
 from hermes.offline.backup.extents import LogExtent, flushed_extent, stopped_extent
 from hermes.offline.backup.manifest import (
     DATA,
@@ -237,6 +236,8 @@ class _Taking:
         try:
             size = self._files.fstat(descriptor).st_size
             self._stored[relative] = self._copier.copy(descriptor, size, relative)
+        except UnreadableError as error:
+            self._faults.append(f"{os.path.basename(path)} is not in the backup: {error}")
         finally:
             self._files.close(descriptor)
 
@@ -255,13 +256,20 @@ class _Taking:
                     break
                 except ChangedError as error:
                     reason = str(error)
-                    staged = self._copier.path(f"{DATA}/{name}")
-                    if exists(staged, self._files):
-                        remove_tree(staged, self._files)
+                    self._unstage(name)
                     self._pause()
                     flushed = self._ask(topic)
+                except (CorruptLogError, UnreadableError) as error:
+                    self._unstage(name)
+                    self._faults.append(f"{name} is not in the backup: {error}")
+                    break
             else:
                 self._faults.append(f"{name} is not in the backup: {reason}")
+
+    def _unstage(self, name: str) -> None:
+        staged = self._copier.path(f"{DATA}/{name}")
+        if exists(staged, self._files):
+            remove_tree(staged, self._files)
 
     def _ask(self, topic: str) -> Mapping[int, int]:
         if not self._is_running:
@@ -272,9 +280,11 @@ class _Taking:
     def _partition(
         self, topic: str, partition: int, high_watermark: int | None, committed: int | None
     ) -> None:
-        """Copy a partition. Raises ChangedError: that is to be tried again.
+        """Copy a partition.
 
-        `committed`: what the broker has kept of that, if there are other copies.
+        `committed`: what the broker has kept of that, if there are other copies. Raises
+        ChangedError: that is to be tried again; CorruptLogError, UnreadableError: it can't be
+        copied.
         """
         name = partition_directory(topic, partition)
         directory = os.path.join(self._source.log_dir, name)
@@ -285,17 +295,10 @@ class _Taking:
             if is_leftover(directory, self._files):
                 self._notes.append(f"{name} is only what a deletion has left: left out")
                 return
-            extent = self._extent(directory, high_watermark, committed)
+            with reading_source():
+                extent = self._extent(directory, high_watermark, committed)
         except FileNotFoundError:
             raise ChangedError("it is being deleted") from None
-        except CorruptLogError as error:
-            self._faults.append(f"{name} is not in the backup: {error}")
-            return
-        except OSError as error:
-            if error.errno != EIO:
-                raise
-            self._faults.append(f"{name} is not in the backup: {error.strerror}")
-            return
         staged = self._copier.path(f"{DATA}/{name}")
         self._files.mkdir(staged)
         earliest = end = 0  # where a broker begins one without segments

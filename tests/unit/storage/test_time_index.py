@@ -235,6 +235,19 @@ def test_a_failed_append_counts_for_nothing_and_can_be_repeated(
     assert last.end_offset == 1500
 
 
+def test_an_index_that_the_disk_does_not_give_back_is_an_empty_one(
+    tmp_path: Path, segment: int
+) -> None:
+    written(tmp_path, segment, (10, 1010))
+    index = new_index(tmp_path, FaultyFiles(0, EIO, only=("pread",)))
+    index.load(segment, BASE + len(LOG))
+    assert index.last is None
+    index.append([(20, 1500)], segment)
+    last = loaded(tmp_path, segment).last
+    assert last is not None
+    assert last.end_offset == 1500
+
+
 def test_an_index_that_vanished_answers_nothing(tmp_path: Path, segment: int) -> None:
     index = written(tmp_path, segment, (10, 1010), (20, 1500))
     (tmp_path / f"{BASE:020d}.timeindex").unlink()

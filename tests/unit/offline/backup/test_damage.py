@@ -12,7 +12,7 @@ from kafka_logs import append_values
 from storage_fakes import UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, append, message, settings
 
-from hermes.offline.backup import BackupSource, Repository, take_backup
+from hermes.offline.backup import BackupSource, Repository, take_backup, verify
 from hermes.offline.backup.manifest import BackupManifest, DamagedRange
 from hermes.offline.backup.taking import CompletedBackup
 from hermes.storage import DataDirectory
@@ -177,6 +177,45 @@ def test_a_partition_that_can_not_be_looked_at_is_left_out(tmp_path: Path) -> No
     taken = take(tmp_path, files=UnreadableFiles(damaged, 0, 10))
     assert taken.manifest.faults == ["x-0 is not in the backup: Input/output error"]
     assert [each.topic for each in taken.manifest.partitions] == ["y"]
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "killed"])
+@pytest.mark.parametrize(
+    ("log_format", "name"),
+    [
+        ("0.7", "{first}.timeindex"),
+        ("0.7", "{last}.timeindex"),
+        ("kafka", "{first}.appends"),
+        ("kafka", "{last}.appends"),
+        ("kafka", "{second}.snapshot"),
+        ("kafka", "leader-epoch-checkpoint"),
+    ],
+)
+def test_messages_are_saved_also_where_a_file_beside_them_is_unreadable(
+    tmp_path: Path, log_format: str, name: str, state: str
+) -> None:
+    watermarks = filled(tmp_path / "data", log_format, state=state)
+    first, second, *_, last = (each.stem for each in segments(tmp_path / "data"))
+    lost = tmp_path / "data" / "x-0" / name.format(first=first, second=second, last=last)
+    if lost.suffix == ".snapshot":
+        lost.write_bytes(bytes(8))
+    taken = take(tmp_path, watermarks, files=UnreadableFiles(lost, 0, 8))
+    assert taken.manifest.faults == [f"x-0: {lost.name} is not in the backup: Input/output error"]
+    copied = tmp_path / "backups" / taken.name / "data" / "x-0"
+    for each in segments(tmp_path / "data"):
+        assert (copied / each.name).read_bytes() == each.read_bytes()
+    assert list(verify(str(tmp_path / "backups" / taken.name), taken.manifest)) == []
+
+
+def test_an_unreadable_file_of_the_broker_is_named(tmp_path: Path) -> None:
+    filled(tmp_path / "data", "0.7")
+    lost = tmp_path / "data" / ".hermes_topics"
+    lost.write_bytes(b"{}")
+    taken = take(tmp_path, files=UnreadableFiles(lost, 0, 2))
+    assert taken.manifest.faults == [".hermes_topics is not in the backup: Input/output error"]
+    assert [each.topic for each in taken.manifest.partitions] == ["x"]
+    copied = os.listdir(tmp_path / "backups" / taken.name / "data")
+    assert ".hermes_topics" not in copied
 
 
 def test_very_much_damage_is_told_together(tmp_path: Path) -> None:
