@@ -20,6 +20,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from hermes.errors import StorageError
+from hermes.storage.layout import parse_partition_directory, partition_directory
 
 MANIFEST_NAME: Final = "manifest.json"
 
@@ -146,7 +147,7 @@ class BackupManifest:
             taken_ms=body["taken_ms"],
             source=body["source"],
             was_running=body["was_running"],
-            partitions=tuple(PartitionExtent(*each) for each in body["partitions"]),
+            partitions=tuple(map(_partition, body["partitions"])),
             files=tuple(map(_stored_file, body["files"])),
             faults=tuple(body["faults"]),
             notes=tuple(body["notes"]),
@@ -157,6 +158,14 @@ class BackupManifest:
 def _checksum(body: Mapping[str, Any]) -> str:
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _partition(values: Sequence[Any]) -> PartitionExtent:
+    extent = PartitionExtent(*values)
+    name = partition_directory(extent.topic, extent.partition)
+    if parse_partition_directory(name) != extent[:2]:
+        raise StorageError(f"it names {name!r}, which is no partition of a backup")
+    return extent
 
 
 def _stored_file(values: Sequence[Any]) -> ManifestFile:

@@ -12,6 +12,7 @@ from storage_logs import NOW_MS, all_files, append, message, open_log, read_all,
 
 from hermes.errors import DataDirectoryLockedError, DiskFullError, StorageError
 from hermes.offline.backup import BackupSource, Repository, restore, take_backup, verify
+from hermes.offline.backup.manifest import PartitionExtent
 from hermes.offline.inspection import Limits
 from hermes.offline.verification import DirectoryCheck
 from hermes.storage import DataDirectory
@@ -523,6 +524,16 @@ def test_no_path_leads_out_of_a_backup(broker, take, tmp_path, path):
         "1", 1, "x", True, taken.manifest.partitions, [first._replace(path=path)]
     )
     with pytest.raises(StorageError, match="is no file of a backup"):
+        type(forged).decode(forged.encode())
+
+
+@pytest.mark.parametrize(
+    "topic", ["../../x", "/tmp/x", "a/b", "", ".."], ids=["up", "root", "below", "none", "dots"]
+)
+def test_no_topic_leads_out_of_a_backup(take, topic):
+    partitions = [PartitionExtent(topic, 0, 0, 0)]
+    forged = type(take().manifest)("1", 1, "x", True, partitions, [])
+    with pytest.raises(StorageError, match="is no partition of a backup"):
         type(forged).decode(forged.encode())
 
 
