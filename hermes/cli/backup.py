@@ -58,7 +58,7 @@ def command() -> None:
     "--keep",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Delete older backups afterwards, so that N are left.",
+    help="Delete older backups afterwards, so that N are left; none if this one lacks something.",
 )
 @MAX_MESSAGE_OPTION
 @JSON_OPTION
@@ -114,22 +114,24 @@ def create(
             version=__version__,
             pause=lambda: time.sleep(_PAUSE_SECONDS),
             advance=advance,
+            keep=keep,
         )
-    deleted = [] if keep is None else backups.keep(keep)
     for line in taken.manifest.notes:
         note(line)
     if as_json:
         shown = _shown(taken.name, taken.manifest)
         sizes = {"copied_bytes": taken.copied_bytes, "linked_bytes": taken.linked_bytes}
-        write_json({**shown, **sizes, "deleted": deleted})
+        write_json({**shown, **sizes, "deleted": list(taken.deleted)})
     else:
         write_line(
             f"{backups.directory(taken.name)}: {len(taken.manifest.partitions)} partitions, "
             f"{format_bytes(taken.copied_bytes)} copied, {format_bytes(taken.linked_bytes)} linked"
         )
-        for name in deleted:
+        for name in taken.deleted:
             write_line(f"deleted {name}")
     damaged = taken.manifest.damaged or ()
+    if taken.manifest.faults and keep is not None:
+        note("it lacks something, so older backups are kept")
     if taken.manifest.faults:
         fail_for((*damaged, *taken.manifest.faults))
     fail_for(damaged, EXIT_DAMAGED)

@@ -147,7 +147,10 @@ class Repository:
             remove_tree(self.directory(name), self._files)
 
     def keep(self, count: int) -> list[str]:
-        """Delete all but the `count` newest whole backups; returns the names of the deleted."""
+        """Delete all but the `count` newest whole backups; returns the names of the deleted.
+
+        Needs the lock: the next backup removes what isn't whole, and links to what is.
+        """
         doomed = self.names()[:-count]
         for name in doomed:
             directory = self.directory(name)

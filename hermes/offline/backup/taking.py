@@ -20,7 +20,7 @@ copy, by the broker's own code; the directory itself is not touched.
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -80,12 +80,16 @@ class BackupSource:
 
 
 class CompletedBackup(NamedTuple):
-    """A backup that is whole; its files were copied, or linked to an older backup's."""
+    """A backup that is whole; its files were copied, or linked to an older backup's.
+
+    `deleted`: the names of the older ones that had to go.
+    """
 
     name: str
     manifest: BackupManifest
     copied_bytes: int
     linked_bytes: int
+    deleted: Sequence[str] = ()
 
 
 def take_backup(
@@ -97,18 +101,22 @@ def take_backup(
     pause: Callable[[], None],
     advance: Callable[[int], None] = lambda size_bytes: None,
     files: FileLayer | None = None,
+    keep: int | None = None,
 ) -> CompletedBackup:
     """Back up a data directory; everything that is flushed when this is called is in it. Blocks.
 
     Args:
         pause: lets a change of topics pass, up to five times per partition.
         advance: called with the number of bytes dealt with since the last call.
+        keep: how many backups to leave, this one among them; None for all. One that lacks
+            something takes the place of no other.
 
     Returns:
         What was taken. Its faults are what could not be, its damage is the source's.
 
     Raises:
-        StorageError: there is no new backup, and the older ones are as they were.
+        StorageError: there is no new backup, and the older ones are as they were; or one of them
+            can't be deleted.
         HermesError: the same; what `flushed` raised.
     """
     files = FileLayer() if files is None else files
@@ -130,7 +138,8 @@ def take_backup(
             if isinstance(error, OSError):
                 raise storage_error(f"back up {source.log_dir}", error) from error
             raise
-    return CompletedBackup(name, manifest, copier.copied_bytes, copier.linked_bytes)
+        deleted = repository.keep(keep) if keep and not manifest.faults else []
+    return CompletedBackup(name, manifest, copier.copied_bytes, copier.linked_bytes, deleted)
 
 
 def _check_apart(log_dir: str, repository: str) -> None:

@@ -1,6 +1,7 @@
 """`hermes backup` and `hermes restore` without a broker that could be asked."""
 
 import json
+import os
 import time
 
 import pytest
@@ -62,6 +63,22 @@ def test_damage_is_named_and_has_an_exit_code_of_its_own(run, make_segment, tmp_
     restored = run("restore", backups, tmp_path / "restored")
     assert (restored.exit_code, restored.stderr) == (0, f"hermes: as it was backed up, {told}")
     assert (tmp_path / "restored" / name).read_bytes() == (data / name).read_bytes()
+
+
+def test_an_incomplete_backup_takes_the_place_of_no_other(run, make_segment, tmp_path):
+    first = encode_message_set([b"abc"])
+    whole = make_segment(first)
+    make_segment(encode_message_set([b"def"]), base=len(first))
+    create = ("backup", "create", tmp_path / "data", tmp_path / "backups", "--keep", 1, "--json")
+    names = [json.loads(run(*create).stdout)["name"] for _ in range(2)]
+    assert os.listdir(tmp_path / "backups" / names[1] / "data") == ["clicks-0"]
+    assert not (tmp_path / "backups" / names[0]).exists()
+    whole.write_bytes(first[:-1])
+    result = run(*create)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["deleted"] == []
+    assert "it lacks something, so older backups are kept\n" in result.stderr
+    assert run("backup", "verify", tmp_path / "backups", names[1]).exit_code == 0
 
 
 def test_of_a_running_broker_the_snapshot_of_coordination_is_restored(run, data, tmp_path):
