@@ -50,6 +50,8 @@ def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_d
             finish=lambda: _restore_coordination(Path(log_dir)),
             advance=advance,
         )
+    for fault in manifest.faults:
+        note(f"when it was backed up: {fault}")
     for each in manifest.damaged or ():
         note(f"as it was backed up, {each}")
     if as_json:
@@ -58,7 +60,8 @@ def command(name: str | None, as_json: bool, quiet: bool, repository: str, log_d
             for topic, partition, earliest, end in manifest.partitions
         ]
         values = {"name": name, "taken_ms": manifest.taken_ms, "partitions": partitions}
-        write_json({**values, "size_bytes": manifest.size_bytes})
+        faults = list(manifest.faults)
+        write_json({**values, "size_bytes": manifest.size_bytes, "faults": faults})
         return
     write_line(
         f"{log_dir}: {len(manifest.partitions)} partitions, {format_bytes(manifest.size_bytes)}, "

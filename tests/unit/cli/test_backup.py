@@ -81,6 +81,21 @@ def test_an_incomplete_backup_takes_the_place_of_no_other(run, make_segment, tmp
     assert run("backup", "verify", tmp_path / "backups", names[1]).exit_code == 0
 
 
+def test_a_restore_says_what_the_backup_lacks(run, make_segment, tmp_path):
+    first = encode_message_set([b"abc"])
+    make_segment(first[:-1])
+    make_segment(first, base=len(first))
+    taken = run("backup", "create", tmp_path / "data", tmp_path / "backups", "--json")
+    faults = json.loads(taken.stdout)["faults"]
+    assert taken.exit_code == 1
+    restored = run("restore", tmp_path / "backups", tmp_path / "restored", "--json")
+    assert restored.exit_code == 0
+    assert restored.stderr.startswith(
+        "".join(f"hermes: when it was backed up: {x}\n" for x in faults)
+    )
+    assert json.loads(restored.stdout)["faults"] == faults
+
+
 def test_of_a_running_broker_the_snapshot_of_coordination_is_restored(run, data, tmp_path):
     for path in (data / "clicks-0").iterdir():  # whoever could be asked about topics isn't there
         path.unlink()
