@@ -1,7 +1,7 @@
 """`hermes backup`: take backups of a data directory, also of a broker that runs; verify them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +31,7 @@ from hermes.cli.terminal import (
 from hermes.client import SimpleConsumer
 from hermes.config.units import format_bytes
 from hermes.coordination.embedded.store import BESIDE, FILE_NAME
-from hermes.errors import BrokerError, ClientError
+from hermes.errors import BrokerError, ClientError, StorageError
 from hermes.offline.backup import BackupManifest, BackupSource, Repository, take_backup, verify
 from hermes.offline.verification import data_bytes
 from hermes.protocol import ErrorCode, MetadataRequest, error_for
@@ -154,9 +154,22 @@ def _high_watermarks(consumer: SimpleConsumer, topic: str) -> Mapping[int, int]:
 @JSON_OPTION
 @REPOSITORY_ARGUMENT
 def list_(as_json: bool, repository: str) -> None:
-    """List the whole backups in BACKUPS, oldest first."""
+    """List the whole backups in BACKUPS, oldest first.
+
+    The exit status is 1 if the manifest of one can't be used; the others are listed.
+    """
     backups = Repository(repository)
-    shown = [_shown(name, backups.read(name)) for name in backups.names()]
+    shown, faults = [], []
+    for name in backups.names():
+        try:
+            shown.append(_shown(name, backups.read(name)))
+        except StorageError as error:
+            faults.append(error)
+    _write_list(shown, as_json)
+    fail_for(faults)
+
+
+def _write_list(shown: Sequence[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         write_rows((), shown, as_json=True)
         return

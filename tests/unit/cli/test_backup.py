@@ -96,6 +96,17 @@ def test_a_restore_says_what_the_backup_lacks(run, make_segment, tmp_path):
     assert json.loads(restored.stdout)["faults"] == faults
 
 
+def test_a_damaged_manifest_hides_no_other_backup(run, make_segment, tmp_path):
+    make_segment(encode_message_set([b"abc"]))
+    create = ("backup", "create", tmp_path / "data", tmp_path / "backups", "--json")
+    names = [json.loads(run(*create).stdout)["name"] for _ in range(3)]
+    (tmp_path / "backups" / names[1] / "manifest.json").write_bytes(b"?")
+    listed = run("backup", "list", tmp_path / "backups", "--json")
+    shown = [json.loads(line)["name"] for line in listed.stdout.splitlines()]
+    assert (listed.exit_code, shown) == (1, [names[0], names[2]])
+    assert f"{names[1]}/manifest.json can't be used: it is damaged" in listed.stderr
+
+
 def test_of_a_running_broker_the_snapshot_of_coordination_is_restored(run, data, tmp_path):
     for path in (data / "clicks-0").iterdir():  # whoever could be asked about topics isn't there
         path.unlink()
