@@ -17,6 +17,7 @@ from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_hea
 from hermes.protocol.records import Record, iterate_records
 from hermes.storage.batch_walk import BatchReader, Place, next_valid
 from hermes.storage.checkpoints import METADATA_NAME
+from hermes.storage.damage import ReadableFiles
 from hermes.storage.files import FileLayer
 from hermes.storage.kafka_format import SEGMENT_SUFFIX
 
@@ -58,15 +59,15 @@ class BatchFile:
     """A segment's file, opened for reading; a context manager.
 
     The base offset is taken from the file's name; 0 when that has none. `size_bytes` is the size
-    when `refresh` (or the constructor) last looked.
+    when `refresh` (or the constructor) last looked. `files` as for `SegmentFile`.
     """
 
-    def __init__(self, path: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits, files: FileLayer | None = None) -> None:
         named = _NAME.fullmatch(path.name)
         self.path = path
         self.base_offset = int(named[1]) if named else 0
         self._limits = limits
-        self._files = FileLayer()
+        self._files = ReadableFiles() if files is None else files
         self._descriptor = self._files.open_read(os.path.realpath(path))
         self.refresh()
 

@@ -6,6 +6,7 @@ there costs time and no message, so it is a notice.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
@@ -34,6 +35,7 @@ from hermes.storage.loading import arrange
 from hermes.storage.partition_record import PartitionRecord, check_segments, read_record
 from hermes.storage.segment import Segment, choose_names, parse_segment_name, segment_name
 from hermes.storage.segment_files import LoadingSegment
+from hermes.storage.whole_files import read_whole
 
 _APPEND_CHECKS: Final = 10
 _ADVANCE_BYTES: Final = 1024 * 1024
@@ -51,6 +53,7 @@ class BatchesCheck:
     """One check of a partition's directory.
 
     Args:
+        files: reads zeros where the disk gives back nothing.
         pause: lets a broker finish an append: waits for some 50 ms.
         advance: called with the number of bytes checked since the last call.
 
@@ -62,6 +65,7 @@ class BatchesCheck:
         self,
         directory: Path,
         limits: Limits,
+        files: FileLayer,
         pause: Callable[[], None],
         advance: Callable[[int], None],
     ) -> None:
@@ -69,7 +73,7 @@ class BatchesCheck:
         self._limits = limits
         self._pause = pause
         self._advance = advance
-        self._files = FileLayer()
+        self._files = files
         self.segments = self.messages = self.size_bytes = 0
 
     def run(self) -> Iterator[BatchFinding]:
@@ -152,7 +156,7 @@ class BatchesCheck:
         opened = None
         for path in (part.segment.path, os.path.splitext(part.segment.path)[0] + KAFKA.suffix):
             with suppress(FileNotFoundError):
-                opened = BatchFile(Path(path), self._limits)
+                opened = BatchFile(Path(path), self._limits, self._files)
                 break
         if opened is None:
             return
@@ -207,9 +211,7 @@ class BatchesCheck:
         return False
 
     def _read(self, path: Path) -> bytes:
-        with suppress(FileNotFoundError):
-            return path.read_bytes()
-        return b""
+        return read_whole(os.path.realpath(path), sys.maxsize, self._files) or b""
 
 
 def _index_faults(

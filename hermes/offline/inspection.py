@@ -20,6 +20,7 @@ from hermes.protocol import Codec, Message
 from hermes.protocol.damage import next_valid
 from hermes.protocol.expansion import DEFAULT_MAX_EXPANDED_BYTES, Expansion
 from hermes.protocol.messages import CODEC_MASK, HEADER_BYTES
+from hermes.storage.damage import ReadableFiles
 from hermes.storage.files import FileLayer, read_exactly
 from hermes.storage.index_entries import ENTRY_BYTES, IndexEntry, decode_entry
 from hermes.storage.kafka_0_7 import SegmentReader
@@ -90,16 +91,18 @@ class BadRange:
 class SegmentFile:
     """A segment's file, opened for reading; a context manager.
 
+    `files`: what reads it; by default one that reads zeros where the disk gives back nothing.
+
     A broker may be appending to it: what is read ends where the file ended when `refresh` (or the
     constructor) last determined its size. The file's name has the base offset; else it is 0.
     """
 
-    def __init__(self, path: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits, files: FileLayer | None = None) -> None:
         self.path = path
         named = _NAME.fullmatch(path.name)
         self.base_offset = int(named[1]) if named else 0
         self._limits = limits
-        self._files = FileLayer()
+        self._files = ReadableFiles() if files is None else files
         self._descriptor = self._files.open_read(os.path.realpath(path))
         self._window = b""
         self._window_start = 0

@@ -23,7 +23,8 @@ from hermes.offline.inspection import BadRange, InspectedMessage, Limits, Segmen
 from hermes.offline.source_check import set_aside_fault, source_faults
 from hermes.protocol import check_message_set, check_topic_name
 from hermes.storage.checkpoints import METADATA_NAME
-from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.damage import ReadableFiles
+from hermes.storage.files import identity, read_exactly
 from hermes.storage.formats import is_leftover
 from hermes.storage.kafka_format import SEGMENT_SUFFIX as KAFKA_SUFFIX
 from hermes.storage.layout import (
@@ -50,6 +51,7 @@ from hermes.storage.time_index import TimeIndex
 from hermes.storage.topic_entries import ENTRIES_NAME, read_entries
 
 _OWN_FILES: Final = (CLEAN_SHUTDOWN_MARKER, *OWN_FILES)
+_DELETED: Final = "was deleted during the check"
 _LEFTOVER: Final = "holds no message, but what a deletion has left; its topic may be made again"
 _UNRECOGNIZED: Final = "not a file of Hermes or Kafka; left alone"
 _NO_LOGS: Final = "holds no partition, so nothing was checked: is it a broker's log_dir?"
@@ -111,7 +113,7 @@ class DirectoryCheck:
         self._limits = limits
         self._advance = advance
         self._pause = pause
-        self._files = FileLayer()
+        self._files = ReadableFiles()
         self.totals = Totals()
 
     def run(self) -> Iterator[Finding]:
@@ -124,7 +126,7 @@ class DirectoryCheck:
 
     def _check_root(self) -> Iterator[Finding]:
         if any(is_own_name(name) for name in os.listdir(self._root)):
-            yield from self._check_partition(self._root)
+            yield from self._checked(self._root)
             return
         try:
             read_entries(os.fspath(self._root), self._files)
@@ -140,7 +142,7 @@ class DirectoryCheck:
         if not partitions and not any(name.startswith(_OWN_FILES) for name in others):
             yield self._problem(self._root, _NO_LOGS)
         for topic, partition in partitions:
-            yield from self._check_partition(self._root / partition_directory(topic, partition))
+            yield from self._checked(self._root / partition_directory(topic, partition))
         for name in others:
             path = self._root / name
             if path.is_dir():
@@ -149,13 +151,35 @@ class DirectoryCheck:
                 yield self._problem(path, "a restore was not finished: restore again elsewhere")
             elif not name.startswith(_OWN_FILES) and os.path.lexists(path):
                 yield self._notice(path, _UNRECOGNIZED)
+        yield from self._check_readable(self._root)
+
+    def _checked(self, directory: Path) -> Iterator[Finding]:
+        """Check a partition; what keeps it from being checked hides none of the others."""
+        try:
+            yield from self._check_partition(directory)
+            yield from self._check_readable(directory)
+        except OSError as error:
+            if not os.path.lexists(directory):
+                yield self._notice(directory, _DELETED)
+                return
+            path = Path(os.fsdecode(error.filename)) if error.filename else directory
+            yield self._problem(path, f"can't be checked: {error.strerror}")
+
+    def _check_readable(self, directory: Path) -> Iterator[Finding]:
+        """Name the files of a directory of which the disk hasn't given back all."""
+        lost = self._files.lost
+        for path in sorted(directory.iterdir()) if lost else ():
+            with suppress(FileNotFoundError):
+                if sectors := lost.pop(identity(os.lstat(path)), None):
+                    size = sum(sectors.values())
+                    yield self._problem(path, f"the disk doesn't give back {size} bytes")
 
     def _check_partition(self, directory: Path) -> Iterator[Finding]:
         try:
             names = sorted(os.listdir(directory))
             is_left = is_leftover(os.fspath(directory), self._files)
         except FileNotFoundError:
-            yield self._notice(directory, "was deleted during the check")
+            yield self._notice(directory, _DELETED)
             return
         self.totals.partitions += 1
         if is_left:
@@ -202,7 +226,7 @@ class DirectoryCheck:
             text = "holds segments of Kafka 0.7 beside Kafka's record batches: it stays offline"
             yield self._problem(directory, text)
             return
-        check = BatchesCheck(directory, self._limits, self._pause, self._advance)
+        check = BatchesCheck(directory, self._limits, self._files, self._pause, self._advance)
         for found in check.run():
             path = self._relative(found.path)
             yield Finding(found.kind, path, found.text, found.offset, found.next_offset)
@@ -275,7 +299,8 @@ class DirectoryCheck:
         """Open a segment under either of its names; it may be renamed at any moment."""
         for suffix in _SUFFIXES:
             with suppress(FileNotFoundError):
-                return SegmentFile(directory / segment_name(base, suffix), self._limits)
+                path = directory / segment_name(base, suffix)
+                return SegmentFile(path, self._limits, self._files)
         return None
 
     def _index_ends_whole(self, entry: "_ListedSegment") -> bool:

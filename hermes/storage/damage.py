@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from errno import EIO
 from typing import Final, NamedTuple
 
-from hermes.storage.files import FileLayer
+from hermes.storage.files import FileLayer, Identity, identity
 from hermes.storage.layout import DAMAGE_NAME
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.whole_files import read_whole, replace_whole
@@ -84,6 +84,40 @@ def read_or_zeros(read: Callable[[int, int], bytes], length: int, position: int)
     end = position + length
     starts = range(position, end, _SECTOR_BYTES)
     return b"".join(read_or_zeros(read, min(_SECTOR_BYTES, end - at), at) for at in starts)
+
+
+class ReadableFiles(FileLayer):
+    """Reads zeros for what the disk doesn't give back: for tools that look at all there is.
+
+    Attributes:
+        lost: of which files something can't be read, and in which sectors: how many bytes.
+    """
+
+    def __init__(self) -> None:
+        self.lost: dict[Identity, dict[int, int]] = {}
+        self.pread = self._pread
+
+    def _pread(self, descriptor: int, length: int, position: int) -> bytes:
+        try:
+            return FileLayer.pread(descriptor, length, position)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+        status = self.fstat(descriptor)
+        start, end = position - position % _SECTOR_BYTES, min(position + length, status.st_size)
+        sectors = range(start, end, _SECTOR_BYTES)
+        data = b"".join(self._sector(descriptor, each, status) for each in sectors)
+        return data[position - start :][:length]
+
+    def _sector(self, descriptor: int, position: int, status: os.stat_result) -> bytes:
+        length = min(_SECTOR_BYTES, status.st_size - position)
+        try:
+            return FileLayer.pread(descriptor, length, position)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+        self.lost.setdefault(identity(status), {})[position] = length
+        return bytes(length)
 
 
 class DamagedSegment(NamedTuple):

@@ -1,6 +1,7 @@
 """`check-log`'s view of partitions of Kafka's format."""
 
 import os
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hermes.offline.inspection import Limits
 from hermes.offline.verification import DirectoryCheck, Finding, Totals, data_bytes
 from hermes.protocol.record_batches import HEADER_BYTES, decode_header, with_crc
 from hermes.protocol.record_compression import RecordCodec
-from hermes.storage import DataDirectory
+from hermes.storage import DataDirectory, FileLayer
 from hermes.storage.checkpoints import write_topic_id
 
 
@@ -206,3 +207,23 @@ def test_a_broker_may_be_writing(tmp_path: Path) -> None:
     assert list(check.run()) == []
     assert len(pauses) == 3
     log.close()
+
+
+def test_an_unreadable_sector_is_a_problem_of_its_file_alone(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = segments(data)[1]
+    file, pread = lost.stat().st_ino, os.pread
+
+    def reading(descriptor: int, length: int, position: int) -> bytes:
+        if os.fstat(descriptor).st_ino == file and position < 4096:
+            raise OSError(EIO, os.strerror(EIO))
+        return pread(descriptor, length, position)
+
+    monkeypatch.setattr(FileLayer, "pread", staticmethod(reading))
+    found, totals = checked(data)
+    assert {(each.kind, each.path) for each in found} == {("problem", f"k-0/{lost.name}")}
+    assert "the disk doesn't give back 4096 bytes" in {each.text for each in found}
+    assert any(each.offset == int(lost.stem) for each in found)
+    assert totals.segments == 3
+    assert totals.messages > 50

@@ -1,4 +1,6 @@
 import os
+import shutil
+from errno import EIO
 from functools import partial
 from zlib import crc32
 
@@ -8,7 +10,7 @@ from storage_logs import read_all, write_segment
 from hermes.offline.inspection import Limits
 from hermes.offline.verification import DirectoryCheck, Totals, data_bytes
 from hermes.protocol import Codec, encode_message_set
-from hermes.storage import DataDirectory, LogSettings
+from hermes.storage import DataDirectory, FileLayer, LogSettings
 from hermes.storage.index_entries import IndexEntry, encode_entry
 from hermes.storage.time_index import SYNC_EVERY_BYTES
 
@@ -336,3 +338,85 @@ def test_damage_that_no_power_loss_can_have_done_is_a_problem(check, make_segmen
     make_segment(one + bytes(24) + two + three + bytes(24) + four, suffix=".timeindex")
     texts = {(each.kind, each.text[:11]) for each in check()[0] if "damaged" in each.text}
     assert texts == {("problem", "1 of 6 entr"), ("notice", "1 of 6 entr")}
+
+
+# -- what the disk doesn't give back --------------------------------------------------------------
+
+
+@pytest.fixture
+def lose_sector(monkeypatch):
+    """Lets the disk give a file's first so many bytes no more."""
+
+    def lose(path, size=10):
+        file, pread = path.stat().st_ino, os.pread
+
+        def reading(descriptor, length, position):
+            if os.fstat(descriptor).st_ino == file and position < size:
+                raise OSError(EIO, os.strerror(EIO))
+            return pread(descriptor, length, position)
+
+        monkeypatch.setattr(FileLayer, "pread", staticmethod(reading))
+
+    return lose
+
+
+def test_an_unreadable_sector_is_a_problem_of_its_file_alone(check, make_segment, lose_sector):
+    lost = make_segment(DATA * 10)
+    make_segment(DATA, partition="views-0")
+    lose_sector(lost, 4096)
+    findings, totals = check()
+    assert [(each.kind, each.path) for each in findings] == [
+        ("problem", f"clicks-0/{lost.name}"),
+        ("problem", f"clicks-0/{lost.name}"),
+    ]
+    assert findings[0].offset == 0
+    assert findings[0].next_offset > 4000
+    assert findings[1].text == "the disk doesn't give back 4096 bytes"
+    assert totals.partitions == 2
+    assert totals.messages > 50
+
+
+def test_an_unreadable_index_is_a_problem_of_its_own(check, make_segment, lose_sector):
+    make_segment(DATA)
+    index = make_segment(GOOD_ENTRIES[0], suffix=".timeindex")
+    lose_sector(index)
+    findings, totals = check()
+    assert [(each.path, each.text) for each in findings] == [
+        (f"clicks-0/{index.name}", "its end is torn; the broker ignores that"),
+        (f"clicks-0/{index.name}", "the disk doesn't give back 24 bytes"),
+    ]
+    assert totals.messages == 50
+
+
+def test_a_directory_that_can_not_be_listed_hides_no_other(check, make_segment, monkeypatch):
+    make_segment(DATA)
+    make_segment(DATA, partition="views-0")
+    listdir = os.listdir
+
+    def listing(path):
+        if os.fspath(path).endswith("clicks-0"):
+            raise OSError(EIO, os.strerror(EIO))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", listing)
+    findings, totals = check()
+    assert [(each.kind, each.path, each.text) for each in findings] == [
+        ("problem", "clicks-0", "can't be checked: Input/output error")
+    ]
+    assert totals.messages == 50
+
+
+def test_a_topic_may_be_deleted_during_the_check(make_segment, tmp_path):
+    first = make_segment(DATA)
+    make_segment(DATA, base=len(DATA))
+    make_segment(DATA, partition="views-0")
+
+    def delete(size_bytes):
+        if first.exists():
+            shutil.rmtree(first.parent)
+
+    check = DirectoryCheck(tmp_path / "data", Limits(), pause=lambda: None, advance=delete)
+    assert [(each.kind, each.path, each.text) for each in check.run()] == [
+        ("notice", "clicks-0", "was deleted during the check")
+    ]
+    assert check.totals.messages == 100
