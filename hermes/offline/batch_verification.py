@@ -32,7 +32,7 @@ from hermes.storage.kafka_index import (
     TIMES_SUFFIX,
 )
 from hermes.storage.loading import arrange
-from hermes.storage.partition_record import PartitionRecord, check_segments, read_record
+from hermes.storage.partition_record import PartitionRecord, missing_of, read_record
 from hermes.storage.segment import Segment, choose_names, parse_segment_name, segment_name
 from hermes.storage.segment_files import LoadingSegment
 from hermes.storage.whole_files import read_whole
@@ -128,7 +128,8 @@ class BatchesCheck:
             return
         settled = [part.base_offset for part in found.settled]
         # Where damage at the end was said, that is where the log ends.
-        faults = self._record_faults(record, settled, None if has_bad_tail else log[-1].end)
+        end = None if has_bad_tail else log[-1].end
+        faults = missing_of(os.fspath(directory), record, settled, end)
         # A running broker may have deleted segments, and written that down, meanwhile.
         if faults and self._read_record() == (record, ""):
             for text in faults:
@@ -141,16 +142,6 @@ class BatchesCheck:
             return read_record(directory, self._files, checkpoints), ""
         except ValueError as error:
             return None, str(error)
-
-    def _record_faults(
-        self, record: PartitionRecord, settled: list[int], end: int | None
-    ) -> list[str]:
-        faults = record.losses(settled[0] if settled else None, end)
-        try:
-            check_segments(os.fspath(self._directory), settled, record.segments)
-        except CorruptLogError as error:
-            faults.insert(0, str(error))
-        return faults
 
     def _check_segment(self, part: LoadingSegment, *, is_last: bool) -> Iterator[BatchFinding]:
         opened = None

@@ -130,6 +130,23 @@ def mend_topic_id(directory: str, files: FileLayer, checkpoints: Checkpoints) ->
     return f"{text}: it is {record.topic_id}"
 
 
+def missing_of(
+    directory: str, record: PartitionRecord, bases: Sequence[int], end: int | None
+) -> list[str]:
+    """Say what was on disk and no longer is, anywhere in a log.
+
+    Args:
+        bases: the base offsets of the segments that are there.
+        end: where the log ends; None if that can't be judged.
+    """
+    losses = record.losses(bases[0] if bases else None, end)
+    try:
+        check_segments(directory, bases, record.segments)
+    except CorruptLogError as error:
+        losses.insert(0, str(error))
+    return losses
+
+
 def check_segments(directory: str, bases: Sequence[int], known: Sequence[int]) -> None:
     """Refuse a log in whose middle a segment is missing.
 

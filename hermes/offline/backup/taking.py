@@ -40,7 +40,7 @@ from hermes.offline.backup.manifest import (
 from hermes.offline.backup.partition_copy import ChangedError, PartitionCopy
 from hermes.offline.backup.repository import Repository, remove_tree
 from hermes.quoting import quoted
-from hermes.storage.checkpoints import STARTS_NAME
+from hermes.storage.checkpoints import STARTS_NAME, Checkpoints
 from hermes.storage.descriptors import DescriptorCache
 from hermes.storage.files import FileLayer, exists, storage_error
 from hermes.storage.formats import is_leftover
@@ -55,6 +55,7 @@ from hermes.storage.layout import (
 )
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.log import Log
+from hermes.storage.partition_record import missing_of, read_record
 from hermes.storage.settings import LogSettings
 from hermes.storage.watermarks import Watermarks
 
@@ -321,8 +322,20 @@ class _Taking:
             self._faults += copying.faults
             # What lies beyond the end, recovery has cut off.
             self._damaged += [each for each in copying.damaged if each.start < end]
+        if not self._is_running:  # one that runs has looked when it opened the partition
+            bases = () if extent is None else extent.bases
+            self._faults += [f"{name}: {each}" for each in self._missing(directory, bases, end)]
         self._files.fsync_directory(staged)
         self._partitions.append(PartitionExtent(topic, partition, earliest, end))
+
+    def _missing(self, directory: str, bases: Sequence[int], end: int) -> list[str]:
+        try:
+            with reading_source():
+                checkpoints = Checkpoints(self._source.log_dir, self._files)
+                record = read_record(directory, self._files, checkpoints)
+        except (ValueError, UnreadableError):  # a start believes the files that there are, too
+            return []
+        return [] if record is None else missing_of(directory, record, bases, end)
 
     def _extent(
         self, directory: str, high_watermark: int | None, committed: int | None

@@ -134,3 +134,42 @@ def test_of_a_copy_that_is_lacking_nothing_is_in_a_backup(tmp_path: Path) -> Non
     assert taken.manifest.faults == []
     assert taken.manifest.partitions[0].end == 0
     directory.close()
+
+
+@pytest.mark.parametrize("state", ["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "begins at offset {second}, and began at 0 before"),
+        (2, "lacks the segment {gone:020d}.log"),
+        (-1, "ends at offset {gone}, and ended at {end} before"),
+    ],
+    ids=["first", "middle", "last"],
+)
+def test_a_segment_that_is_missing_is_a_fault(
+    tmp_path: Path, state: str, number: int, text: str
+) -> None:
+    directory = opened(tmp_path / "data")
+    log = directory.create("k", 0)
+    fill(log, 40)
+    end = log.end_offset
+    if state == "stopped":
+        directory.close()
+    else:
+        directory._lock.release()  # type: ignore[union-attr]
+    segments = sorted((tmp_path / "data" / "k-0").glob("*.log"))
+    for path in (tmp_path / "data" / "k-0").glob(f"{segments[number].stem}.*"):
+        path.unlink()
+    taken = take_backup(
+        Repository(tmp_path / "backups", UnsyncedFiles()),
+        BackupSource(str(tmp_path / "data"), None, SMALL),
+        now_ms=NOW_MS,
+        version="1",
+        pause=lambda: None,
+        files=UnsyncedFiles(),
+    )
+    (fault,) = taken.manifest.faults
+    assert fault.startswith("k-0: ")
+    gone, second = int(segments[number].stem), int(segments[1].stem)
+    assert text.format(gone=gone, second=second, end=end) in fault
+    assert [each.topic for each in taken.manifest.partitions] == ["k"]
