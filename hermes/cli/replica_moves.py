@@ -197,17 +197,30 @@ def drain(
     _carry_out(replicas, plan, known, as_json=as_json, is_plan=is_plan)
     if is_plan:
         return
-    if not no_wait and plan:
-        moved = sorted(plan)
-        _wait_for_moves(replicas, moved)
-    places = {each.place for each in movable}
-    stay = [each.place for each in known if broker_id in each.target and each.place not in places]
+    fixed = {each.place for each in known} - {each.place for each in movable}
+    left = [each for each in known if each.place in fixed]
+    if not no_wait:
+        going = {each.place for each in known if broker_id in each.removing}
+        _wait_for_moves(replicas, sorted(going.union(plan)))
+        left = replicas.partitions()  # a move may have been undone, a topic created
     fail_for(
         [
+            _why_left(each.place, broker_id, is_fixed=each.place in fixed)
+            for each in left
+            if broker_id in each.replicas
+        ]
+    )
+
+
+def _why_left(place: Place, broker_id: int, *, is_fixed: bool) -> str:
+    topic, number = place
+    if is_fixed:
+        return (
             f"{topic}:{number} stays on broker {broker_id}: a topic with Kafka 0.7's format; have "
             "`hermes mirror` copy it elsewhere, or delete it"
-            for topic, number in stay
-        ]
+        )
+    return (
+        f"{topic}:{number} is on broker {broker_id}: it was put there meanwhile; drain it once more"
     )
 
 
