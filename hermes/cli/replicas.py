@@ -232,6 +232,9 @@ def _compared(
         both = brokers[partition.leader], brokers[other]
         bounds = [replicas.bounds(each, partition.place) for each in both]
         start, end = max(each for each, _ in bounds), min(each for _, each in bounds)
+        if start > end:
+            leads, has = (f"{first} to {last}" for first, last in bounds)
+            raise ClientError(f"not compared: it has offsets {has}, and the leader {leads}")
         ours, theirs = (replicas.batches(each, partition.place, start, end) for each in both)
         found = first_difference(ours, theirs, is_compacted=is_compacted)
         result = f"differs: {found}" if found else "equal"

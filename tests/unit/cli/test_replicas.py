@@ -66,3 +66,18 @@ def test_a_drain_that_left_something_says_so(run: Any, cluster: Any) -> None:
         "hermes: old:0 stays on broker 2: a topic with Kafka 0.7's format; have `hermes mirror` "
         "copy it elsewhere, or delete it",
     ]
+
+
+def test_copies_that_have_nothing_in_common_are_not_equal(
+    run: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = {1: (1000, 2000), 2: (0, 500), 3: (1000, 1000)}
+    monkeypatch.setattr(KafkaReplicas, "bounds", lambda _, broker, place: bounds[broker.address[1]])
+    monkeypatch.setattr(KafkaReplicas, "is_compacted", lambda *_: False)
+    monkeypatch.setattr(KafkaReplicas, "batches", lambda *_: iter(()))
+    cluster([partition("x", 1, 2, 3)])
+    result = run("replicas", "verify", "-k", "localhost:1")
+    text = "not compared: it has offsets 0 to 500, and the leader 1000 to 2000"
+    assert result.stderr == f"hermes: x:0 on broker 2: {text}\n"
+    assert result.exit_code == 1
+    assert "equal" in result.stdout
