@@ -4,7 +4,8 @@ from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client import FetchResult
 from hermes.errors import ClientError, MessageLargerThanFetchError
-from hermes.protocol import Codec, MessageSet, encode_message, encode_message_set
+from hermes.protocol import Codec, MessageSet, RecordSet, encode_message, encode_message_set
+from hermes.protocol.records import Record, encode_batch
 
 FIRST = encode_message_set([b"a", b"bb", b"ccc"])
 WRAPPED = encode_message_set([b"d", b"e", b"f"], Codec.GZIP)
@@ -62,6 +63,16 @@ def test_what_was_appended_after_the_wanted_end_is_left_out(consumer_of):
     assert payloads(consumer, end=11)[0] == [b"a"]
     assert payloads(consumer, end=len(FIRST))[0] == [b"a", b"bb", b"ccc"]
     assert payloads(consumer, end=0)[0] == []
+
+
+def test_a_record_behind_a_gap_is_beyond_an_end_in_the_gap(consumer_of):
+    """Compaction leaves gaps, and so do the markers of transactions."""
+    batches = encode_batch([Record(3, 1, None, b"a")]) + encode_batch([Record(8, 1, None, b"b")])
+    for end, expected in [(3, []), (4, [b"a"]), (5, [b"a"]), (8, [b"a"]), (9, [b"a", b"b"])]:
+        reader = PartitionReader(source_of(consumer_of(b"")), 0, 0, end=end)
+        chunk = reader.take(FetchResult(reader.request(1000), RecordSet(batches, 0), 9))
+        assert [message.payload for message, _ in chunk.messages] == expected, end
+        assert reader.is_done
 
 
 def test_messages_can_be_dropped_to_begin_within_a_compressed_set(consumer_of):
