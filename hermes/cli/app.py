@@ -96,11 +96,13 @@ class _Program(click.Group):
     ) -> Any:
         """Run a command line and exit; as click's, which would word errors differently."""
         _prepare_streams()
+        code: Any = exit_codes.EXIT_OK
         try:
             code = super().main(args, "hermes", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
         except BaseException as error:
-            code = self._end_badly(error)
+            # What a command has found holds whether or not anybody has read all of it.
+            code = self._end_badly(error) or code
         sys.exit(code if isinstance(code, int) else exit_codes.EXIT_OK)
 
     def _end_badly(self, error: BaseException) -> int:

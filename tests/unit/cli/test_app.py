@@ -150,3 +150,18 @@ def test_a_slip_in_a_command_is_told(run, arguments: list[str], hint: str) -> No
 def test_no_option_is_called_after_what_converts_it(run, command: str) -> None:
     assert "CONVERT" not in run(command, "--help").stdout
     assert "CONVERT" not in run(command, "produce", "--help").stdout
+
+
+def test_what_is_wrong_shows_in_the_status_also_if_nobody_reads_stdout(make_segment, tmp_path):
+    make_segment(b"no message")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as stdout:
+        command = [sys.executable, "-c", "from hermes.cli.app import main; main()"]
+        checked = subprocess.run(
+            [*command, "check-log", tmp_path / "data"],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    assert (checked.returncode, checked.stderr) == (1, b"")
