@@ -1,6 +1,7 @@
 """`hermes mirror translate`: where a consumer group continues in the target of a mirror."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import click
@@ -24,7 +25,12 @@ from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.mirrored import MirroredPartitions, source_name
 from hermes.client.translation import TranslatedPlace, translate
 from hermes.coordination.cluster_id import cluster_id
-from hermes.coordination.cluster_view import leaders_of, read_brokers, read_topics
+from hermes.coordination.cluster_view import (
+    leaders_of,
+    read_brokers,
+    read_topics,
+    record_names,
+)
 from hermes.coordination.group_state import read_group, store_offsets
 from hermes.coordination.layout import BrokerPartition, check_node_name
 from hermes.coordination.origins import list_origins
@@ -33,6 +39,7 @@ from hermes.errors import HermesError, InvalidNodeError, UnknownTopicError
 from hermes.mirror.group_carrier import mirrored_names
 from hermes.mirror.kafka_cluster import KafkaCluster, kafka_partition
 from hermes.mirror.kafka_origins import KafkaOrigins, kafka_cluster_of
+from hermes.protocol import NOBODY
 
 _COLUMNS: Final = ("topic", "partition", "offset", "unread", "ahead")
 _TIMEOUT_SECONDS: Final = 30.0
@@ -211,6 +218,8 @@ def _translate_all(
 
     brokers = read_brokers(session, on_fault)
     led = {topic: leaders_of(session, topic, on_fault) for topic in topics}
+    for topic, leaders in led.items():
+        faults += _unasked(session, topic, leaders, brokers)
     # A partition keeps its name, whoever leads it.
     names = {
         (topic, leader, place.partition): place
@@ -229,6 +238,21 @@ def _translate_all(
                 for number, place in _translate_topic(partitions, topic, reader):
                     named = names.get((topic, broker_id, number))
                     yield (topic, named or BrokerPartition(broker_id, number)), place
+
+
+def _unasked(
+    session: Session,
+    topic: str,
+    leaders: Mapping[BrokerPartition, int],
+    brokers: Container[int],
+) -> Iterator[str]:
+    """Name the partitions that may have something of the source, and nobody can be asked of."""
+    names: Sequence[BrokerPartition] = ()
+    with suppress(InvalidNodeError):  # which has been said
+        names = record_names(session, topic)
+    for place in sorted({*names, *leaders}):
+        if leaders.get(place, NOBODY) not in brokers:
+            yield f"{topic} {place}: nobody who is there has it, so what it has isn't known"
 
 
 def _translate_topic(
