@@ -130,7 +130,8 @@ def holder_of(log_dir: Path) -> str | None:
     try:
         with open(log_dir / LOCK_NAME, encoding="ascii", errors="replace") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Shared, since somebody else may be looking.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return file.readline().strip() or "?"
     except OSError:
@@ -175,9 +176,11 @@ def _check_access(directories: list[Path]) -> Iterator[Diagnosis]:
             continue
         with suppress(OSError), os.scandir(directory) as entries:
             for entry in entries:
-                if not os.access(entry.path, os.R_OK | os.W_OK):
-                    refused.append(Path(entry.path))
-                newest = max(newest, (entry.stat().st_mtime, Path(entry.path)))
+                path = Path(entry.path)
+                with suppress(FileNotFoundError):  # deleted, or renamed by a flush
+                    newest = max(newest, (entry.stat(follow_symlinks=False).st_mtime, path))
+                    if not os.access(path, os.R_OK | os.W_OK) and os.path.lexists(path):
+                        refused.append(path)
     if refused:
         text = f"{refused[0]} can't be read and written by this user"
         more = f", and {len(refused) - 1} others" if len(refused) > 1 else ""

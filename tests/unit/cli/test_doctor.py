@@ -1,5 +1,6 @@
 """`hermes doctor` on set-ups that are good, and on such as have one thing wrong each."""
 
+import fcntl
 import json
 import os
 import re
@@ -311,3 +312,25 @@ def test_a_broker_behind_tls_and_passwords(doctor, run, port, certificates, tmp_
         asked = run("doctor", path, "--json", *proof)
         assert asked.exit_code == 0, asked.output
         assert f"127.0.0.1:{port} is broker 3" in asked.stdout
+
+
+def test_a_file_that_goes_meanwhile_is_not_refused(doctor, tmp_path, monkeypatch):
+    (tmp_path / "data" / "clicks-0" / "00000000000000000003.unflushed").touch()
+    access = os.access
+
+    def flushed_meanwhile(path, mode):
+        if str(path).endswith(".unflushed"):
+            os.rename(path, os.path.splitext(path)[0] + ".kafka")
+        return access(path, mode)
+
+    monkeypatch.setattr(os, "access", flushed_meanwhile)
+    assert doctor() == {}
+
+
+def test_who_looks_at_the_same_time_is_no_broker(tmp_path):
+    lock = tmp_path / ".hermes_lock"
+    lock.write_text("4711\n")
+    with lock.open() as file:
+        other = diagnosis.holder_of(tmp_path)
+        fcntl.flock(file, fcntl.LOCK_SH)  # as the look of the other one
+        assert (other, diagnosis.holder_of(tmp_path)) == (None, None)
