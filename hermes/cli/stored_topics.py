@@ -24,7 +24,8 @@ from hermes.protocol import (
     SettingDescription,
     TopicMetadata,
 )
-from hermes.storage.files import FileLayer, read_exactly
+from hermes.storage.damage import ReadableFiles
+from hermes.storage.files import read_exactly
 from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_format import format_of
 from hermes.storage.layout import list_partitions, partition_directory
@@ -39,7 +40,7 @@ class StoredTopics:
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
-        self._files = FileLayer()
+        self._files = ReadableFiles()
         self._extents: dict[tuple[str, int], LogExtent | None] = {}
 
     def supports(self, request_type: int) -> bool:

@@ -1,5 +1,7 @@
 import json
+import os
 from contextlib import nullcontext
+from errno import EIO
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +22,7 @@ from hermes.protocol import (
     TopicMetadata,
     encode_message_set,
 )
+from hermes.storage import FileLayer
 
 
 class FakeProducer:
@@ -317,3 +320,19 @@ def test_only_dead_letters_can_be_chosen(run):
 def test_without_a_topic_to_write_to_nothing_is_done(run):
     result = run("replay", "-b", "127.0.0.1:1", "-t", "orders")
     assert (result.exit_code, "give --to, or --dead-letters" in result.stderr) == (2, True)
+
+
+def test_what_the_disk_does_not_give_back_is_damage_that_can_be_skipped(replay, data, monkeypatch):
+    lost, *_ = sorted((data / "clicks-0").glob("*.kafka"))
+    file, pread = lost.stat().st_ino, os.pread
+
+    def reading(descriptor, length, position):
+        if os.fstat(descriptor).st_ino == file:
+            raise OSError(EIO, os.strerror(EIO))
+        return pread(descriptor, length, position)
+
+    monkeypatch.setattr(FileLayer, "pread", staticmethod(reading))
+    result, _ = replay("-p", 0, code=1)
+    assert "topic 'clicks' partition 0: no good message starts at offset 0" in result.stderr
+    _, sent = replay("-p", 0, "--skip-corrupt")
+    assert sent["again", 0] == names(*range(lost.stat().st_size // 13, 20))
