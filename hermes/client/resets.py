@@ -37,7 +37,9 @@ def reset_offset(
     if there is no such place.
     """
     if place.kind == "time":
-        found = consumer.get_offsets_before(topic, partition, place.value)
+        # What was appended at that time belongs to what follows; the two named ones are negative.
+        before = place.value if place.value < 0 else max(place.value - 1, 0)
+        found = consumer.get_offsets_before(topic, partition, before)
         # Where nothing is older, the group continues from the beginning.
         return (found or consumer.get_offsets_before(topic, partition, EARLIEST))[0]
     wanted = place.value
