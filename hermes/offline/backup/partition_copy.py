@@ -29,6 +29,15 @@ class ChangedError(Exception):
     """A partition isn't what it was when its copy began: look again."""
 
 
+class TooShortError(Exception):
+    """A partition ends before the wanted end."""
+
+    def __init__(self, found: int, end: int) -> None:
+        super().__init__(f"it ends at offset {found}, and is committed up to {end}")
+        self.found = found
+        self.end = end
+
+
 class PartitionCopy:
     """A partition that is being copied.
 
@@ -68,7 +77,7 @@ class PartitionCopy:
 
         Raises:
             ChangedError: it changed; nothing that was copied is of use.
-            StorageError: it isn't what the broker says.
+            TooShortError: it isn't what the broker says.
             UnreadableError: its end can't be found.
         """
         bases, end, tail = self.extent
@@ -147,10 +156,7 @@ class PartitionCopy:
         with reading_source():
             found = self._format.end_of(self._files, segment, size)
             if found < end:
-                raise StorageError(
-                    f"{self._directory} ends at offset {found}, but the broker says that it "
-                    f"has flushed up to {end}: is it the broker that uses this directory?"
-                )
+                raise TooShortError(found, end)
             if self._format.is_dense:
                 return end - segment.base_offset
             return self._format.locate(segment, self._files, descriptor, end, end)[0]

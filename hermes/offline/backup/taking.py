@@ -37,7 +37,7 @@ from hermes.offline.backup.manifest import (
     ManifestFile,
     PartitionExtent,
 )
-from hermes.offline.backup.partition_copy import ChangedError, PartitionCopy
+from hermes.offline.backup.partition_copy import ChangedError, PartitionCopy, TooShortError
 from hermes.offline.backup.repository import Repository, remove_tree
 from hermes.quoting import quoted
 from hermes.storage.checkpoints import STARTS_NAME, Checkpoints
@@ -260,8 +260,8 @@ class _Taking:
             name = partition_directory(topic, partition)
             for _ in range(_ATTEMPTS):
                 committed.load()
+                mark = committed.committed(topic, partition)
                 try:
-                    mark = committed.committed(topic, partition)
                     self._partition(topic, partition, flushed.get(partition), mark)
                     break
                 except ChangedError as error:
@@ -269,12 +269,21 @@ class _Taking:
                     self._unstage(name)
                     self._pause()
                     flushed = self._ask(topic)
-                except (CorruptLogError, UnreadableError) as error:
+                except (CorruptLogError, UnreadableError, TooShortError) as error:
+                    if isinstance(error, TooShortError) and mark is None:
+                        raise self._is_another(name, error) from error
                     self._unstage(name)
                     self._faults.append(f"{name} is not in the backup: {error}")
                     break
             else:
                 self._faults.append(f"{name} is not in the backup: {reason}")
+
+    def _is_another(self, name: str, error: TooShortError) -> StorageError:
+        directory = os.path.join(self._source.log_dir, name)
+        return StorageError(
+            f"{directory} ends at offset {error.found}, but the broker says that it "
+            f"has flushed up to {error.end}: is it the broker that uses this directory?"
+        )
 
     def _unstage(self, name: str) -> None:
         staged = self._copier.path(f"{DATA}/{name}")
@@ -293,8 +302,8 @@ class _Taking:
         """Copy a partition.
 
         `committed`: what the broker has kept of that, if there are other copies. Raises
-        ChangedError: that is to be tried again; CorruptLogError, UnreadableError: it can't be
-        copied.
+        ChangedError: that is to be tried again; CorruptLogError, UnreadableError, TooShortError: it
+        can't be copied.
         """
         name = partition_directory(topic, partition)
         directory = os.path.join(self._source.log_dir, name)

@@ -173,3 +173,28 @@ def test_a_segment_that_is_missing_is_a_fault(
     gone, second = int(segments[number].stem), int(segments[1].stem)
     assert text.format(gone=gone, second=second, end=end) in fault
     assert [each.topic for each in taken.manifest.partitions] == ["k"]
+
+
+def test_a_copy_that_lacks_what_is_committed_keeps_no_other_from_being_saved(
+    tmp_path: Path,
+) -> None:
+    directory = opened(tmp_path / "data")
+    for name in ("a", "k", "z"):
+        fill(directory.create(name, 0), 20)
+    directory.logs["k", 0].is_sole_copy = False
+    directory.watermarks.keep({("k", 0): 50})  # its disk has lost the end, and the broker says so
+    taken = take_backup(
+        Repository(tmp_path / "backups", UnsyncedFiles()),
+        BackupSource(str(tmp_path / "data"), lambda name: {} if name == "k" else {0: 40}, SMALL),
+        now_ms=NOW_MS,
+        version="1",
+        pause=lambda: None,
+        files=UnsyncedFiles(),
+    )
+    assert taken.manifest.faults == [
+        "k-0 is not in the backup: it ends at offset 40, and is committed up to 50"
+    ]
+    assert [each.topic for each in taken.manifest.partitions] == ["a", "z"]
+    backup = tmp_path / "backups" / taken.name
+    assert sorted(each.name for each in (backup / "data").glob("*-0")) == ["a-0", "z-0"]
+    directory.close()
