@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -26,6 +26,10 @@ from hermes.security import AccessRule
 from hermes.storage import FileLayer
 from hermes.storage.lock import DirectoryLock
 from hermes.storage.owner import write_owner
+
+#: What a broker's command line has: one of these, and then the plugin's name.
+_TWISTD: Final = ("twistd", "twist", "twisted")
+_PLUGIN: Final = "hermes"
 
 
 @click.group("config")
@@ -96,11 +100,13 @@ def reload(
 def _send_sighup(pid: int) -> None:
     """Send the signal to a broker, and to nothing else: it would end most programs."""
     try:
-        command_line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
     except FileNotFoundError:
         raise ClientError(f"there is no process {pid}") from None
-    if "hermes" not in command_line:
-        raise ClientError(f"process {pid} is no broker of Hermes, but {command_line.strip()!r}")
+    # Clients have the name in their command line, too, and so has who edits broker.yaml.
+    before = words[: words.index(_PLUGIN)] if _PLUGIN in words else []
+    if not any(os.path.basename(each) in _TWISTD for each in before):
+        raise ClientError(f"process {pid} is no broker of Hermes, but {' '.join(words).strip()!r}")
     os.kill(pid, signal.SIGHUP)
     click.echo(f"signalled process {pid}; its log has the outcome")
 

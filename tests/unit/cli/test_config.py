@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -213,3 +214,25 @@ def test_nobody_adopts_a_directory_that_is_in_use(run, broker_yaml, tmp_path):
     lock.release()
     assert result.exit_code == 1
     assert "is in use by process" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_broker"),
+    [
+        (["/usr/bin/hermes", "consume", "-t", "x"], False),
+        (["vi", "/etc/hermes/broker.yaml"], False),
+        (["tail", "-f", "/var/log/hermes/twistd.log"], False),
+        (["/usr/bin/python", "/opt/hermes/bin/twistd", "-n", "hermes", "--config", "x"], True),
+        (["/usr/bin/python3", "-m", "twisted", "hermes", "--config", "x"], True),
+        (["twistd", "--pidfile=", "hermes", "-c", "x"], True),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_only_a_broker_gets_the_signal(run, monkeypatch, arguments, is_broker):
+    """It ends other programs: clients of Hermes' own, and those that have its name somewhere."""
+    sent = []
+    line = b"".join(each.encode() + b"\0" for each in arguments)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: line)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+    result = run("config", "reload", "--pid", "4711")
+    assert (result.exit_code, sent) == ((0, [4711]) if is_broker else (1, []))
