@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from hermes.cli.exit_codes import EXIT_FAILURE
-from hermes.cli.terminal import format_time_ms
+from hermes.cli.terminal import format_time_ms, write_line
 from hermes.coordination.embedded.snapshots import Condition, condition_of, restore, snapshot_path
 from hermes.coordination.embedded.store import FILE_NAME
 from hermes.errors import StorageError
@@ -39,7 +39,7 @@ def show(ctx: click.Context, directory: Path) -> None:
             click.echo(f"{each}: {_text(condition_of(each))}")
         except StorageError as error:
             are_intact = False
-            click.echo(str(error))
+            write_line(str(error))
     if not are_intact:
         ctx.exit(EXIT_FAILURE)
 

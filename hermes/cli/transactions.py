@@ -8,7 +8,14 @@ import click
 from hermes.cli.exit_codes import fail_for
 from hermes.cli.options import JSON_OPTION, YES_OPTION
 from hermes.cli.registered_cluster import kafka_options
-from hermes.cli.terminal import confirm, format_time_ms, write_done, write_json, write_rows
+from hermes.cli.terminal import (
+    confirm,
+    format_time_ms,
+    write_done,
+    write_json,
+    write_line,
+    write_rows,
+)
 from hermes.client.kafka_transactions import (
     OPEN_STATES,
     CoordinatedTransaction,
@@ -95,7 +102,7 @@ def describe(transactions: KafkaTransactions, as_json: bool, name: str) -> None:
     shown = {**row, "partitions": ", ".join(row["partitions"]) or None}
     width = max(map(len, shown))
     for key, value in shown.items():
-        click.echo(f"{key.ljust(width)}  {'-' if value is None else value}")
+        write_line(f"{key.ljust(width)}  {'-' if value is None else value}")
 
 
 def _row(each: CoordinatedTransaction) -> dict[str, Any]:
