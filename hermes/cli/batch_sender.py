@@ -101,12 +101,17 @@ class BatchSender:
         """From now on take a key from each line, and choose the partition by it.
 
         A line without the delimiter has no key, and goes to any partition. Raises ClientError: a
-        broker of Kafka 0.7 can't tell how many partitions there are.
+        broker of Kafka 0.7 can't tell how many partitions there are, or this one has none.
         """
         if MetadataRequest.TYPE not in self._producer.channel.versions():
             raise ClientError("a broker of Kafka 0.7 can't tell its partitions: give one with -p")
         (topic,) = self._producer.channel.run(metadata([self._topic])).topics
         self._numbers = topic.numbers
+        if not self._numbers:
+            raise ClientError(
+                f"{self._producer.address} has no partition of topic {self._topic!r}: name another "
+                "broker of the cluster"
+            )
         self._partitioner: IPartitioner = load_plugin(
             "hermes.partitioners", _PARTITIONER, IPartitioner
         )

@@ -12,7 +12,15 @@ from hermes.errors import (
     MessageTooLargeBrokerError,
     StorageUnavailableError,
 )
-from hermes.protocol import REQUEST_VERSIONS, Acks, BrokerMetadata, Codec, MessageSet
+from hermes.protocol import (
+    REQUEST_VERSIONS,
+    Acks,
+    BrokerMetadata,
+    Codec,
+    MessageSet,
+    PartitionLeader,
+    TopicMetadata,
+)
 
 
 class FakeProducer:
@@ -155,3 +163,12 @@ def test_a_kafka_07_acknowledges_nothing_and_that_is_said(capsys):
     assert "acknowledges nothing; sending with --acks none" in capsys.readouterr().err
     with pytest.raises(ClientError, match="use --acks none"):
         choose_acks(producer, "flushed", is_required=True)
+
+
+def test_keys_are_refused_where_the_broker_has_no_partition():
+    producer = FakeProducer()
+    elsewhere = TopicMetadata("t", 0, 3, (), True, 1, (PartitionLeader(0, 2, 2, 0),))
+    producer.run = lambda _: BrokerMetadata(1, "0", 1 << 20, 1000, 1, (), (elsewhere,))
+    sender = BatchSender(producer, "t", -1, Acks.FLUSHED)
+    with pytest.raises(ClientError, match="broker:9092 has no partition of topic 't'"):
+        sender.choose_by_key(b":")
