@@ -243,6 +243,8 @@ def _consume(
 
 def _existing_ranges(source: TopicSource, wanted: _ConsumeOptions) -> dict[int, OffsetRange]:
     ranges, exists = source.ranges()
+    if source.share_text:
+        note(source.share_text)
     if wanted.start.kind == "offset" and len(ranges) > 1:
         raise click.UsageError(
             f"an offset belongs to one partition: give -p, 0 to {len(ranges) - 1}"

@@ -227,6 +227,8 @@ def _plans(
     source: TopicSource, start: PartitionPlace, until: PartitionPlace, *, skip_corrupt: bool
 ) -> dict[int, CopyPlan]:
     ranges, exists = source.ranges()
+    if source.share_text:
+        note(source.share_text)
     if not exists:
         raise ClientError(source.missing_text())
     if len(ranges) > 1 and "offset" in (start.kind, until.kind):

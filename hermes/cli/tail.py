@@ -142,6 +142,8 @@ def _tail(
     for topic in topics:
         source = TopicSource(consumer, topic)
         ranges, exists = source.ranges()
+        if source.share_text:
+            note(source.share_text)
         if not exists:
             if exit_at_end:
                 raise ClientError(source.missing_text())

@@ -69,6 +69,8 @@ class TopicSource:
 
     Attributes:
         counts_messages: whether offsets do, not bytes; known once `ranges` was asked.
+        share_text: that other brokers have further partitions of those asked for, in words, or "";
+            likewise.
     """
 
     def __init__(self, consumer: OffsetReader, topic: str, partition: int | None = None) -> None:
@@ -76,6 +78,7 @@ class TopicSource:
         self._partition = partition
         self.topic = topic
         self.counts_messages = False
+        self.share_text = ""
 
     def ranges(self) -> tuple[dict[int, OffsetRange], bool]:
         """Ask the broker what the topic holds.
@@ -85,7 +88,7 @@ class TopicSource:
             Kafka 0.7 can't tell a topic that was never written to from one that doesn't exist.
 
         Raises:
-            ClientError: there is no such partition.
+            ClientError: there is no such partition, or none of the topic's is here.
             BrokerError: the topic's name is not allowed.
         """
         if not self.consumer.supports(MetadataRequest.TYPE):
@@ -100,9 +103,23 @@ class TopicSource:
             for each in metadata.partitions
         }
         numbers = self._wanted(metadata.numbers)
+        self._look_at_share(numbers, metadata.partition_count)
         # A partition that was never written to has no log, and will start at 0.
         ranges = {number: known.get(number, OffsetRange(0, 0)) for number in numbers}
         return ranges, metadata.error == ErrorCode.NONE
+
+    def _look_at_share(self, numbers: Sequence[int], count: int) -> None:
+        if self._partition is not None or len(numbers) >= count:
+            return
+        if not numbers:
+            raise ClientError(
+                f"this broker has no partition of topic {self.topic!r}: name another one of the "
+                "cluster"
+            )
+        self.share_text = (
+            f"this broker has {len(numbers)} of the {count} partitions of topic {self.topic!r}, "
+            "other brokers the rest"
+        )
 
     def settings(self) -> dict[str, str]:
         """The settings to create another topic like this one, as `create_topic` takes them.
