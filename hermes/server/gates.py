@@ -90,7 +90,9 @@ class WaitingGates:
         """Add a gate; above the bound the oldest is expelled."""
         self._gates[gate] = None
         if len(self._gates) > MAX_WAITING:
-            next(iter(self._gates)).expel("too many others haven't either")
+            # Out of it at once: its connection ends later, and more may come before it does.
+            oldest, _ = self._gates.popitem(last=False)
+            oldest.expel("too many others haven't either")
 
     def remove(self, gate: "Gate") -> None:
         self._gates.pop(gate, None)

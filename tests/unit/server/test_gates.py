@@ -191,6 +191,13 @@ def test_of_too_many_strangers_the_oldest_go(bench: BrokerBench, connect: Connec
     assert not strangers[2][1].disconnecting
 
 
+def test_each_stranger_too_many_costs_another_one_its_place(connect: Connect) -> None:
+    strangers = [connect() for _ in range(MAX_WAITING)]
+    for _ in range(10):  # before the first one that is to go has gone
+        connect()
+    assert [transport.disconnecting for _, transport in strangers[:11]] == [True] * 10 + [False]
+
+
 def test_a_stranger_that_leaves_leaves_nothing(bench: BrokerBench, connect: Connect) -> None:
     for step in range(3):
         connection, transport = connect()
