@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -21,6 +21,7 @@ from hermes.logs import ModuleLogger
 from hermes.security import ANONYMOUS, INTERNAL
 from hermes.security.login_attempts import LoginAttempts
 from hermes.security.principals import is_user_name
+from hermes.server.turns import Turns
 
 #: How often users that don't tell whether they have changed are looked up again.
 REFRESH_SECONDS: Final = 60.0
@@ -73,8 +74,8 @@ class Authentication:
         self._seen: object = None if authenticator is None else authenticator.revision()
         self._refreshed_seconds = clock.seconds()
         self._problem: str | None = None
-        self._checks = DeferredSemaphore(_CHECKS_AT_ONCE)
-        self._token_checks = DeferredSemaphore(_CHECKS_AT_ONCE)
+        self._checks = Turns(_CHECKS_AT_ONCE)
+        self._token_checks = Turns(_CHECKS_AT_ONCE)
         self._observers: list[Callable[[], None]] = []
 
     @property
@@ -146,7 +147,7 @@ class Authentication:
         authenticator = self.authenticator
         if authenticator is None:
             return None
-        if len(self._checks.waiting) >= _MOST_CHECKS_WAITING:
+        if self._checks.waiting >= _MOST_CHECKS_WAITING:
             raise HermesError("too many passwords are being checked")
         wait = self.attempts.begin(address, name)
         if wait is None:
@@ -181,7 +182,7 @@ class Authentication:
         """
         verifier = self.token_verifier
         assert verifier is not None  # else there is no such listener
-        if len(self._token_checks.waiting) >= _MOST_CHECKS_WAITING:
+        if self._token_checks.waiting >= _MOST_CHECKS_WAITING:
             raise HermesError("too many tokens are being checked")
         try:
             holder: TokenHolder = await self._token_checks.run(

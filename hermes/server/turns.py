@@ -16,6 +16,11 @@ class Turns:
     def __init__(self, most: int) -> None:
         self._semaphore = DeferredSemaphore(most)
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return len(self._semaphore.waiting)
+
     def run(self, call: "Callable[..., Deferred[Any]]", *args: Any) -> "Deferred[Any]":
         turn: Deferred[Any] = self._semaphore.acquire()
         result: Deferred[Any] = Deferred(lambda _: turn.cancel())

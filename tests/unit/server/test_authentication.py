@@ -1,17 +1,21 @@
 """What becomes of users who are connected when users change, and of clear passwords."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
 from hermes_testkit import produce_acknowledged, waiting_fetch
-from twisted.internet.defer import Deferred
-from users_bench import HELLO, Connect, Directory, ask, is_served, log_in
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from users_bench import HELLO, USERS, Connect, Directory, ask, is_served, log_in
 
 from hermes.errors import NotAuthenticatedError
+from hermes.interfaces import TokenHolder
 from hermes.security import INTERNAL
 from hermes.security.scram import ScramClient
 from hermes.security.users import Users
+from hermes.server.authentication import Authentication
 from hermes.server.policies import ListenerPolicy
 
 # -- what becomes of those who are known -----------------------------------------------------------
@@ -196,3 +200,42 @@ def test_a_clear_password_that_can_not_be_checked_is_an_error(
     directory.is_down = True
     failure = result_of(bench.authentication.check_password("192.0.2.1", "alice", "wonder"))
     assert failure.getErrorMessage() == "users can't be looked up now"
+
+
+class Tokens:
+    """Takes every token for its holder's name."""
+
+    def verify(self, token: str) -> TokenHolder:
+        return TokenHolder(token, frozenset(), 60.0)
+
+
+def check_token(authentication: Authentication, name: str) -> "Deferred[Any]":
+    return Deferred.fromCoroutine(authentication.check_token(name))
+
+
+def check_password(authentication: Authentication, name: str) -> "Deferred[Any]":
+    return authentication.check_password("192.0.2.1", name, "wonder")
+
+
+@pytest.mark.parametrize("check", [check_token, check_password])
+def test_who_leaves_while_a_thread_checks_makes_room_for_nobody_before_it_is_done(
+    directory: Directory, check: "Callable[[Authentication, str], Deferred[Any]]"
+) -> None:
+    threads: list[Deferred[Any]] = []
+
+    def in_thread(*_: object) -> "Deferred[Any]":
+        threads.append(Deferred())
+        return threads[-1]
+
+    authentication = Authentication(directory, Clock(), in_thread, Tokens())
+    left = [check(authentication, "alice") for _ in range(4)]
+    stays = check(authentication, "alice")
+    for each in left:
+        each.addErrback(lambda failure: failure.trap(CancelledError))
+        each.cancel()
+    assert len(threads) == 2
+    found = Tokens().verify("alice") if check is check_token else USERS.find("alice")
+    threads[0].callback(None)
+    assert len(threads) == 3
+    threads[2].callback(found)
+    assert result_of(stays) is found
