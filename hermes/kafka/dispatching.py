@@ -407,10 +407,7 @@ class Dispatcher:
             return answer
         response_to = call.make.response_to
         if call.is_large:
-            encode = self._server.shared.large_responses.make
-            large: bytes = await encode(
-                self._server.in_thread, response_to, call.correlation_id, answer
-            )
+            large: bytes = await self._compute(response_to, call.correlation_id, answer)
             return large
         response: bytes = response_to(call.correlation_id, answer)
         return response
@@ -420,10 +417,14 @@ class Dispatcher:
             return None
         if len(call.frame.data) <= LARGE_BYTES:
             return _decode(call.api, call.frame, schema)
-        make = self._server.shared.large_responses.make
-        decoded = await make(self._server.in_thread, _decode, call.api, call.frame, schema)
+        decoded = await self._compute(_decode, call.api, call.frame, schema)
         call.release()
         return decoded
+
+    def _compute(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
+        """Call what decodes or encodes something large, in its turn and in a thread."""
+        large = self._server.shared.large_responses
+        return large.make(large.compute, self._server.in_thread, function, *args)
 
 
 def api_versions(frame: Frame) -> bytes:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.server.turns import Turns
+
 #: A response that holds less memory than this is not counted.
 COUNTED_BYTES = 16 * 1024
 
@@ -48,6 +50,7 @@ class LargeResponses:
         self._held: dict[ResponseReader, _Held] = {}
         self._queue: deque[Deferred[None]] = deque()
         self._making = False
+        self._thread = Turns(1)
 
     def make(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function that makes a response, when no other is made and there is room.
@@ -59,6 +62,15 @@ class LargeResponses:
         made = allowed.addCallback(lambda _: maybeDeferred(function, *args).addBoth(self._made))
         self._next()
         return made
+
+    def compute(
+        self, in_thread: "Callable[..., Deferred[Any]]", function: Callable[..., Any], *args: Any
+    ) -> "Deferred[Any]":
+        """Call a function in a worker thread, for what `make` makes.
+
+        Who leaves meanwhile stops no thread, and has `make` go on: so the next call waits here.
+        """
+        return self._thread.run(in_thread, function, *args)
 
     def hold(self, reader: ResponseReader, size_bytes: int) -> None:
         """Count a response that could not leave at once, if it is large."""

@@ -207,7 +207,8 @@ class Broker:
                 return self._descriptions.describe(decoded, client)
             return self.serve(decoded, client)  # a fetch that waits does not keep others waiting
 
+        compute, in_thread = self.large_responses.compute, self._shared.in_thread
         served = self.large_responses.make(
-            lambda: self._shared.in_thread(request.decode).addCallback(serve)
+            lambda: compute(in_thread, request.decode).addCallback(serve)
         ).addCallback(as_result)
         return DeferredResponse(served, cancellable=True, request_bytes=len(request.frame))

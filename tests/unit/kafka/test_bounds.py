@@ -391,6 +391,29 @@ def assert_encoded_in_thread(
     connection.connectionLost()
 
 
+def test_who_leaves_while_a_large_request_is_decoded_makes_room_for_nobody(
+    bench: KafkaBench,
+) -> None:
+    threads: list[Deferred[Any]] = []
+
+    def in_thread(*_: object) -> "Deferred[Any]":
+        threads.append(Deferred())
+        return threads[-1]
+
+    part = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    values: dict[str, Any] = {"replica_id": -1, "isolation_level": 0, "topics": []}
+    assert ask(bench, "ListOffsets", 5, **values)  # from now on it is known how to read one
+    bench.server.in_thread = in_thread
+    values["topics"] = [{"name": "new", "partitions": [part] * 10_000}]
+    frame = encoded_request("ListOffsets", 5, 7, values)[0]
+    for _ in range(5):
+        connection, _ = bench.connect_kafka()
+        connection.dataReceived(frame)
+        connection.connectionLost()
+        bench.turns()
+    assert len(threads) == 1
+
+
 def refused_topics() -> dict[str, Any]:
     """A CreateTopics of many topics, none of which can be."""
     kind = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}

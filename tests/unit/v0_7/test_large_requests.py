@@ -328,6 +328,33 @@ def test_decoded_requests_are_few_however_many_arrive(tmp_path: Path) -> None:
     bench.close()
 
 
+def test_who_leaves_while_a_long_request_is_decoded_makes_room_for_nobody(tmp_path: Path) -> None:
+    """A thread goes on, and keeps the request in memory, which its connection counts no more."""
+    work: list[tuple[Deferred[Any], Any]] = []
+
+    def in_thread(function: Any, *args: Any) -> "Deferred[Any]":
+        work.append((Deferred(), partial(function, *args)))
+        return work[-1][0]
+
+    bench = BrokerBench(tmp_path, in_thread)
+    request = MultiFetchRequest((FetchRequest("t", 0, 0, 100),) * 65).encode()
+    for _ in range(20):
+        connection, _ = bench.connect()
+        connection.dataReceived(request)
+        connection.connectionLost()
+        bench.turns()
+    stays, transport = bench.connect()
+    stays.dataReceived(request)
+    bench.turns()
+    assert len(work) == 1
+    for done, do in work:
+        done.callback(do())
+    bench.turns(transport)
+    assert len(work) == 2, "nothing is decoded for who has gone meanwhile"
+    assert len(answers(transport)) == 1
+    bench.close()
+
+
 def long_produce(topic: str, count: int = 65) -> AcknowledgedProduceRequest:
     return AcknowledgedProduceRequest(
         Acks.FLUSHED, 0, tuple(ProduceRequest(topic, 0, HELLO) for _ in range(count))
