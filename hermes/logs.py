@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Final, NamedTuple, Self
 
 from twisted.logger import (
@@ -117,7 +116,8 @@ class RecentLines:
 
     def __init__(self, levels: LogLevels, max_lines: int = 1000) -> None:
         self._levels = levels
-        self._lock = threading.Lock()
+        # A garbage collection may log in the midst of what the lock is held for.
+        self._lock = threading.RLock()
         self._lines: deque[RecentLine] = deque(maxlen=max_lines)
         self._count = 0  # of all that were ever logged
 
@@ -149,11 +149,12 @@ class RecentLines:
             one isn't kept any more.
         """
         with self._lock:
-            kept = self._count - len(self._lines)
-            begin = max(self._count - max(max_lines, 0), kept) if first < 0 else max(first, kept)
-            begin = min(begin, self._count)
-            place = begin - kept
-            return begin, list(islice(self._lines, place, place + max(max_lines, 0)))
+            kept, count = list(self._lines), self._count
+        earliest, most = count - len(kept), max(max_lines, 0)
+        begin = count - most if first < 0 else first
+        begin = min(max(begin, earliest), count)
+        place = begin - earliest
+        return begin, kept[place : place + most]
 
 
 # What Twisted adds to an event; everything else is what the message was made from.

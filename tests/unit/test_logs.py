@@ -1,7 +1,9 @@
 """What log lines are called, and which are written."""
 
+import gc
 import json
 import re
+import threading
 import time
 from io import StringIO
 from pathlib import Path
@@ -114,3 +116,36 @@ def test_the_last_lines_are_kept_numbered_and_short() -> None:
     assert level == "critical"
     assert message.startswith(r"it failed\n: xxx")
     assert len(message) < 550
+
+
+def test_a_garbage_collection_may_log_while_lines_are_looked_up() -> None:
+    """Of a Deferred whose failure nobody has heard of it does, in whatever thread it begins."""
+    recent = RecentLines(INFO)
+    log = ModuleLogger(observer=recent)
+    looks = threading.local()
+    looks.is_free = False  # in this thread
+
+    def collected(phase: str, info: object) -> None:
+        if getattr(looks, "is_free", False):
+            looks.is_free = False
+            log.warn("unhandled")
+            looks.is_free = True
+
+    def look() -> None:
+        for _ in range(100):
+            looks.is_free = True
+            recent.lines(-1, 10)
+            looks.is_free = False
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(collected)
+    gc.set_threshold(1)
+    looking = threading.Thread(target=look, daemon=True)
+    try:
+        looking.start()
+        looking.join(60)
+    finally:
+        gc.callbacks.remove(collected)
+        gc.set_threshold(*thresholds)
+    assert not looking.is_alive()
+    assert recent.lines(-1, 1)[1][0].message == "unhandled"
