@@ -233,9 +233,10 @@ class OwnThread:
     def call_then(self, then: _Then, function: Callable[..., Any], *args: Any) -> None:
         """The same, at less cost: `then` is called with the result, or a Failure."""
         if self._thread is None and not self._is_stopped:
-            self._bell = Bell(self._reactor, self._report)
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
+            self._bell = self._bell or Bell(self._reactor, self._report)
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            thread.start()  # raises where no more threads may be made
+            self._thread = thread
         self._due.put((then, function, args))
 
     def stop(self, waits: bool = True) -> None:

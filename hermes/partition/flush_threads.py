@@ -50,8 +50,14 @@ class FlushThreads:
                 pass
         elif len(self._threads) < self.count:
             name = f"hermes-flush-{len(self._threads)}"
-            self._threads.append(Thread(target=self._work, name=name, daemon=True))
-            self._threads[-1].start()
+            thread = Thread(target=self._work, name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads may be made: those that there are do it
+                if not self._threads:
+                    raise
+            else:
+                self._threads.append(thread)
 
     def use(self, count: int) -> None:
         self.count = count

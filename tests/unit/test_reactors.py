@@ -2,6 +2,7 @@ import os
 import threading
 from typing import Any
 
+import pytest
 from broker_bench import log_lines
 from twisted.python.failure import Failure
 
@@ -116,6 +117,29 @@ def test_a_thread_of_ones_own_tells_the_reactor_what_became_of_calls_in_their_or
     assert "hermes-test-own" not in [each.name for each in threading.enumerate()]
     thread.call(told.append, "late").addCallback(tell)
     assert len(told) == 3
+    release_reactor(reactor)
+
+
+def test_a_thread_of_ones_own_that_could_not_begin_does_with_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No more threads may be made, for as long as others take them all."""
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reactor = make_reactor()
+    readers = len(reactor.getReaders())
+    thread = OwnThread(reactor, "hermes-test-own")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more)
+        with pytest.raises(RuntimeError):
+            thread.call(int)
+    begun = threading.Event()
+    thread.call(begun.set)
+    assert begun.wait(60)
+    assert len(reactor.getReaders()) == readers + 1
+    thread.stop()
     release_reactor(reactor)
 
 

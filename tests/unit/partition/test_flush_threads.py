@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import Queue
-from threading import Event
+from threading import Event, Thread
 from threading import enumerate as threads
 from typing import Any
 
@@ -110,6 +110,29 @@ def test_a_thread_is_made_when_there_is_work_for_it(bench: Bench) -> None:
     for log in bench.logs[3:5]:
         log.begun.wait()
     assert (len(threads()) - before, bench.threads.waiting) == (2, 2)
+
+
+def test_a_thread_that_could_not_begin_takes_no_place(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No more threads may be made, for as long as others take them all."""
+
+    def no_more(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", no_more)
+        for _ in range(bench.threads.count):
+            with pytest.raises(RuntimeError):
+                bench.submit(HeldLog())
+    bench.submit(HeldLog())
+    assert bench.logs[0].begun.wait(60)
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", no_more)
+        bench.submit(HeldLog())  # for the thread that there is
+    for log in bench.logs:
+        assert log.begun.wait(60)
+        log.may_end.set()
 
 
 def test_no_thread_sleeps_while_something_is_due(bench: Bench) -> None:
