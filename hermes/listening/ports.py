@@ -11,6 +11,7 @@ from twisted.internet import endpoints
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from twisted.python.failure import Failure
 
+from hermes.config.endpoints import read_endpoint
 from hermes.config.listeners import BY_CERTIFICATE, ListenerConfig
 from hermes.errors import ConfigError, HermesError
 
@@ -59,7 +60,7 @@ class Listener:
         self._reactor = reactor
         self._setting = setting
         text = config.endpoint
-        if text.startswith("tcp:") and ":backlog=" not in text:
+        if read_endpoint(text).is_tcp and ":backlog=" not in text:
             text += f":backlog={_BACKLOG}"
         try:
             self._endpoint: Any = endpoints.serverFromString(reactor, text)  # type: ignore[no-untyped-call]

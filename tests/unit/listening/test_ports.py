@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Factory
 
@@ -27,9 +28,20 @@ class CrowdedPort:
 class OnePortReactor:
     def __init__(self, port: Any) -> None:
         self._port = port
+        self.backlog = 0
 
-    def listenTCP(self, *arguments: Any, **options: Any) -> Any:
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
+        self.backlog = backlog
         return self._port
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "backlog"), [("tcp:0", 1024), ("tcp6:0", 1024), ("tcp6:0:backlog=7", 7)]
+)
+def test_as_many_may_wait_at_a_port_as_reconnect_at_once(endpoint: str, backlog: int) -> None:
+    reactor = OnePortReactor(CrowdedPort())
+    Listener(reactor, "listen", ListenerConfig(endpoint)).open(Factory())
+    assert reactor.backlog == backlog
 
 
 def test_a_crowd_is_let_in_a_few_at_a_time() -> None:
