@@ -35,6 +35,12 @@ class NewTopics:
     def is_missing(self, topic: str) -> bool:
         return not self._topics.exists(topic) and self._cluster.topics.get(topic) is None
 
+    def is_made_here(self, topic: str) -> bool:
+        """Whether a produce creates a topic: not where other brokers have it, and number it."""
+        found = self._cluster.topics.get(topic)
+        is_elsewhere = found is not None and found.format != FORMAT_0_7
+        return not (self._topics.exists(topic) or is_elsewhere)
+
     def check(self, topic: str, client: Client, *, is_told: bool) -> None:
         """Refuse messages of 0.7 for a topic that this broker hasn't.
 

@@ -332,7 +332,8 @@ class Produces:
         """What a client may not produce to: an error or None for each topic, or a Deferred."""
 
         def judge(topic: str) -> NotAuthorizedError | None:
-            return self._refusals.produce_error(client, topic, self._topics.exists(topic))
+            exists = not self._new.is_made_here(topic)
+            return self._refusals.produce_error(client, topic, exists)
 
         return cooperatively(self._scheduler, topics, judge)
 

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+from uuid import uuid4
 
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
 
+from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.config import parse_broker_config
+from hermes.coordination.layout import BrokerPartition
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     AlterTopicRequest,
@@ -44,6 +47,7 @@ from hermes.protocol import (
     decode_waiting_fetch_response,
     encode_message_set,
 )
+from hermes.protocol.records import Record, encode_batch
 from hermes.security import Operation, Resource
 from hermes.server.authorization import _Judge
 
@@ -487,3 +491,24 @@ class TestRemembering:
         assert ask(bench, "alice", request) == [b"\0\0" + SET]
         changing.now = 2
         assert ask(bench, "alice", request) == [b"\0\3"]
+
+
+def test_a_topic_that_other_brokers_have_need_not_be_created(bench: BrokerBench) -> None:
+    """As when all copies that a producer knew of have moved: it asks then who has them."""
+    topics, place = bench.cluster.topics, BrokerPartition(7, 0)
+    topics.has_cluster = True
+    topics._topics["moved"] = ClusterTopic("moved", uuid4(), "kafka", (place,))
+    batch = encode_batch([Record(0, 0, None, b"m")])
+    produce = (ProduceRequest("moved", 0, batch),)
+    (answer,) = ask(bench, "writer", RecordProduceRequest(1, 0, produce)) or [b""]
+    (entry,) = decode_acknowledged_produce_response(answer)
+    assert entry.error == ErrorCode.NOT_LEADER
+    flags = SourceFlags.VERBATIM | SourceFlags.RECORDS
+    mirrored_set = MirroredSet("moved", 0, "u/t/0-0", 0, 1, flags, batch)
+    (answer,) = ask(bench, "writer", MirroredProduceRequest(1, 0, (mirrored_set,))) or [b""]
+    (mirrored_entry,) = decode_mirrored_produce_response(answer)
+    assert mirrored_entry.error == ErrorCode.NOT_LEADER
+    (answer,) = ask(bench, "writer", acknowledged("moved")) or [b""]
+    (entry,) = decode_acknowledged_produce_response(answer)
+    assert entry.error == ErrorCode.WRONG_FORMAT
+    assert ask(bench, "writer", multiproduce("moved")) is None
