@@ -21,7 +21,7 @@ from hermes.client.producer import Producer as BlockingProducer
 from hermes.client.producer_config import ProducerConfig
 from hermes.client.sync_producer import SendResult
 from hermes.coordination.layout import BrokerPartition
-from hermes.errors import ClientError
+from hermes.errors import ClientError, HermesError
 from hermes.keywords import explains_keywords
 
 R = TypeVar("R")
@@ -131,8 +131,14 @@ class BaseAsyncProducer(ABC):
         return ProducerCounters().snapshot(0) if producer is None else producer.metrics()
 
     async def __aenter__(self) -> Self:
-        async with self._line:
-            await self._connected()
+        try:
+            async with self._line:
+                await self._connected()
+        except HermesError:
+            raise
+        except BaseException:  # cancelled: the thread goes on, and nobody would close what it makes
+            threading.Thread(target=self._close, args=(None,), name="hermes-leaving").start()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -1,4 +1,4 @@
-"""Members of groups whose start is cancelled: nothing stays in the group, however late it joins."""
+"""What is cancelled while it starts: nothing stays behind, however late a thread has made it."""
 
 import asyncio
 import threading
@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from hermes import aio
-from hermes.aio import groups, retrying
+from hermes.aio import groups, producer, retrying
 from hermes.client.groups.config import ConsumerConfig
+from hermes.client.producer_config import ProducerConfig
 
 _CONFIG = ConsumerConfig(group="g", zookeeper_connect="any")
 
 
 class Member:
-    """A blocking consumer, or connector, that takes its time to join."""
+    """A blocking consumer, connector or producer that takes its time to join."""
 
     may_join: threading.Event
     joining: threading.Event
@@ -24,7 +25,7 @@ class Member:
         self.joining.set()
         assert self.may_join.wait(10)
 
-    def close(self) -> None:
+    def close(self, *_: Any) -> None:
         self.left.set()
 
     shutdown = close
@@ -37,17 +38,22 @@ def member(monkeypatch: pytest.MonkeyPatch) -> type[Member]:
 
     monkeypatch.setattr(retrying, "BlockingConsumer", Made)
     monkeypatch.setattr(groups, "BlockingConnector", Made)
+    monkeypatch.setattr(producer, "BlockingProducer", Made)
     return Made
 
 
-def consumers() -> list[Any]:
-    return [aio.RetryingConsumer(_CONFIG, ["t"]), aio.Consumer(_CONFIG)]
+def clients() -> list[Any]:
+    return [
+        aio.RetryingConsumer(_CONFIG, ["t"]),
+        aio.Consumer(_CONFIG),
+        aio.Producer(ProducerConfig(zookeeper_connect="any")),
+    ]
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, 1, 2])
 def test_what_joins_after_a_cancellation_leaves_again(member: type[Member], which: int) -> None:
     async def run() -> None:
-        starting = asyncio.ensure_future(consumers()[which].__aenter__())
+        starting = asyncio.ensure_future(clients()[which].__aenter__())
         await asyncio.to_thread(member.joining.wait, 10)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -58,7 +64,7 @@ def test_what_joins_after_a_cancellation_leaves_again(member: type[Member], whic
     assert member.left.wait(10)
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, 1, 2])
 def test_what_has_joined_just_before_a_cancellation_leaves_again(
     member: type[Member], which: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,12 +73,12 @@ def test_what_has_joined_just_before_a_cancellation_leaves_again(
         raise asyncio.CancelledError
 
     async def run() -> None:
-        consumer = consumers()[which]
+        client = clients()[which]
         member.may_join.set()
         with monkeypatch.context() as patch:
             patch.setattr(asyncio, "to_thread", run_and_be_cancelled)
             with pytest.raises(asyncio.CancelledError):
-                await consumer.__aenter__()
+                await client.__aenter__()
 
     asyncio.run(run())
     assert member.left.wait(10)
