@@ -83,6 +83,9 @@ class _TwistedAnswers(protocol.Protocol):
         self.transport.setTcpNoDelay(True)
 
     def dataReceived(self, data: bytes) -> None:
+        if self._waiting is None:
+            self.drop()  # unsolicited bytes: whatever follows can't be trusted
+            return
         try:
             self._receiver.receive_data(data)
             body = self._receiver.next_response()
@@ -92,8 +95,8 @@ class _TwistedAnswers(protocol.Protocol):
             return
         if body is None:
             return
-        if self._waiting is None or self._receiver.buffered_bytes:
-            self.drop()  # unsolicited bytes: whatever follows can't be trusted
+        if self._receiver.buffered_bytes:
+            self.drop()  # as above
         self._fire(body)
 
     def connectionLost(self, reason: Failure = protocol.connectionDone) -> None:

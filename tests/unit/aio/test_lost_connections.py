@@ -40,3 +40,13 @@ def test_with_twisted() -> None:
     answers.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]
     with pytest.raises(BrokerUnavailableError, match="there:9092 closed"):
         answers.call(b"a request")
+
+
+@pytest.mark.parametrize("sent", [b"\0", b"\0\0\0\2\0\0"])
+def test_with_twisted_a_broker_that_says_what_nobody_asked_is_left(sent: bytes) -> None:
+    """Else the next request would be answered with that."""
+    answers = _TwistedAnswers("there:9092", 1000)
+    answers.transport = Mock()
+    answers.dataReceived(sent)
+    assert not answers.is_open
+    answers.transport.abortConnection.assert_called_once_with()
