@@ -4,7 +4,8 @@ Topics that hold records are the cluster's: they are created there before anythi
 holds messages of 0.7 is each broker's own, and made by the first append.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
@@ -21,6 +22,9 @@ from hermes.errors import (
 from hermes.quoting import quoted
 from hermes.server.clients import Client
 from hermes.transactions.state import STATE_TOPIC
+
+#: Topics that were missing, with what is refused of each; None: it is there now.
+Made: TypeAlias = Mapping[str, HermesError | None]
 
 
 class NewTopics:
@@ -78,12 +82,11 @@ class NewTopics:
 
         `errors`: what is refused already; empty for nothing.
         """
-        return [
-            await self._create(topic, client, for_records)
-            if error is None and self.is_missing(topic)
-            else error
-            for topic, error in zip(topics, errors or [None] * len(topics), strict=True)
-        ]
+        made: dict[str, HermesError | None] = {}
+        for topic, error in zip(topics, errors or [None] * len(topics), strict=True):
+            if error is None and topic not in made and self.is_missing(topic):
+                made[topic] = await self._create(topic, client, for_records)
+        return refused_also(topics, errors, made)
 
     async def _create(self, topic: str, client: Client, for_records: bool) -> HermesError | None:
         try:
@@ -107,3 +110,15 @@ class NewTopics:
         except HermesError as failure:
             return failure.with_traceback(None)
         return error
+
+
+def refused_also(
+    topics: Sequence[str],
+    errors: Sequence[HermesError | None],
+    made: Made,
+) -> Sequence[HermesError | None]:
+    """What is refused of topics for another reason (empty for nothing), or as they were made."""
+    return [
+        made.get(topic) if error is None else error
+        for topic, error in zip(topics, errors or [None] * len(topics), strict=True)
+    ]

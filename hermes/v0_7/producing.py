@@ -48,7 +48,7 @@ from hermes.v0_7.acknowledging import (
     respond_when_flushed,
     respond_when_written,
 )
-from hermes.v0_7.new_topics import NewTopics
+from hermes.v0_7.new_topics import Made, NewTopics, refused_also
 from hermes.v0_7.refused_produces import RefusedProduces
 from hermes.v0_7.set_checker import CheckResult, SetChecker, size_of
 
@@ -283,39 +283,37 @@ class Produces:
         response = Deferred.fromCoroutine(self._append_long(request, client))
         return DeferredResponse(response, request_bytes=len(request.frame))
 
-    async def _append_long(
-        self, request: LongProduce, client: Client, may_wait: bool = True
-    ) -> Any:
+    async def _append_long(self, request: LongProduce, client: Client) -> Any:
         began = self._scheduler.now()
+        # What is waited for (a flush, a delete, coordination) holds up no request for others.
         async with self._decoding:
             topics = await self._shared.in_thread(request.topics)
-            if request.acks is None:
-                await settled(self._judge_or_close([(each, -1) for each in topics], client))
-                append = partial(self._append_or_close, client)
+        if request.acks is None:
+            await settled(self._judge_or_close([(each, -1) for each in topics], client))
+            append = partial(self._append_or_close, client)
+            async with self._decoding:
                 await self._append_slices(
-                    request, lambda produces: self._check_and_append(produces, append)
+                    request, lambda some: self._check_and_append(some, append)
                 )
-                return None
-            if not is_known(request.acks):
-                return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
-            deleted = self._topics.deletion(topics) if may_wait else None
-            del topics  # what is waited for below may take long
-            if deleted is None:
-                append_entry = partial(self._append_entry, client, request.acks)
-                appended = await self._append_slices(
-                    request,
-                    lambda produces: self._judge_and_append(produces, append_entry, client),
-                )
-                response = self.acknowledge(
-                    request.acks, request.timeout_ms, began, PRODUCED, appended
-                )
-                if len(appended) > MAX_FLUSHED_LATER:
-                    return await settled(response)
-        # Whatever is waited for here (a flush, a delete) does not hold up the requests for others.
-        if deleted is None:
-            return await settled(response)
-        await self.after_deletion(deleted, lambda: None)
-        return await self._append_long(request, client, may_wait=False)
+            return None
+        if not is_known(request.acks):
+            return encode_error_response(ErrorCode.UNSUPPORTED_VERSION)
+        deleted, gone = self._topics.deletion(topics), self._topics.is_being_deleted
+        missing = [each for each in topics if self._new.is_missing(each) or gone(each)]
+        del topics  # what is waited for may take long
+        if deleted is not None:
+            await self.after_deletion(deleted, lambda: None)
+        refused = await settled(self._refused(missing, client)) or [None] * len(missing)
+        made: Made = dict(zip(missing, refused, strict=True))
+        append_entry = partial(self._append_entry, client, request.acks)
+        async with self._decoding:
+            appended = await self._append_slices(
+                request, lambda some: self._judge_and_append(some, append_entry, client, made)
+            )
+            response = self.acknowledge(request.acks, request.timeout_ms, began, PRODUCED, appended)
+            if len(appended) > MAX_FLUSHED_LATER:
+                return await settled(response)
+        return await settled(response)
 
     async def _append_slices(
         self, request: LongProduce, append: Callable[[Sequence[ProduceRequest]], Any]
@@ -332,8 +330,7 @@ class Produces:
         """What a client may not produce to: an error or None for each topic, or a Deferred."""
 
         def judge(topic: str) -> NotAuthorizedError | None:
-            exists = not self._new.is_made_here(topic)
-            return self._refusals.produce_error(client, topic, exists)
+            return self._refusals.produce_error(client, topic, not self._new.is_made_here(topic))
 
         return cooperatively(self._scheduler, topics, judge)
 
@@ -354,18 +351,21 @@ class Produces:
         produces: Sequence[ProduceRequest],
         append: Callable[[tuple[ProduceRequest, CheckResult]], _Result],
         client: Client,
+        made: Made | None = None,
     ) -> Any:
         """Append what the client may produce; the sets of the rest are not even looked at."""
 
-        def append_permitted(errors: Sequence[NotAuthorizedError | None]) -> Any:
+        def append_some(errors: Sequence[HermesError | None]) -> Any:
             return self._check_and_append(produces, append, errors)
 
-        return then(self._refused([each.topic for each in produces], client), append_permitted)
+        return then(self._refused([each.topic for each in produces], client, made), append_some)
 
-    def _refused(self, topics: Sequence[str], client: Client) -> Any:
-        """As `judge`, but empty where nothing is refused; topics are created if need be."""
+    def _refused(self, topics: Sequence[str], client: Client, made: Made | None = None) -> Any:
+        """As `judge`, but empty where nothing is refused; missing topics are made, or were."""
         refused = self.judge(topics, client) if self._refusals.is_on else ()
-        if not any(map(self._new.is_missing, topics)):
+        if made:
+            return then(refused, lambda errors: refused_also(topics, errors, made))
+        if made is not None or not any(map(self._new.is_missing, topics)):
             return refused
         create = partial(self._new.create, topics, client, for_records=self.holds_records)
         return then(refused, lambda errors: Deferred.fromCoroutine(create(errors)))
@@ -385,8 +385,7 @@ class Produces:
             errors: of each what it is refused for already, or None; empty for no errors at all.
 
         Returns:
-            What `append` returned for each; a Deferred of it when that takes a thread, or more
-            than one quantum.
+            What `append` returned for each; a Deferred of it if that takes a thread, or turns.
         """
 
         def append_all(checks: list[CheckResult]) -> Any:

@@ -13,7 +13,7 @@ from broker_bench import BrokerBench, answers, log_lines
 from hermes_testkit import message, produce
 from twisted.internet.defer import Deferred, succeed
 
-from hermes.errors import AnswerTooLargeError
+from hermes.errors import AnswerTooLargeError, TooManyTopicsError
 from hermes.protocol import (
     AcknowledgedProduceRequest,
     Acks,
@@ -388,6 +388,33 @@ def test_a_disk_that_hangs_holds_up_no_long_request_but_its_own(
     bench.turns(transport)
     (answer,) = answers(transport)
     assert len(decode_acknowledged_produce_response(answer)) == count
+
+
+def test_coordination_that_stands_still_holds_up_no_long_produce_but_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = BrokerBench(tmp_path, topics={"t": {"format": "0.7"}}, format="kafka")
+    asked: list[tuple[str, Deferred[Any]]] = []
+
+    def create(topic: str, *_: object) -> "Deferred[Any]":
+        asked.append((topic, Deferred()))
+        return asked[-1][1]
+
+    monkeypatch.setattr(bench.cluster, "create_topic", create)
+    waiting, transport = bench.connect()
+    waiting.dataReceived(long_produce("of-kafka").encode())
+    bench.turns(transport)
+    (answer,), _ = ask(bench, long_produce("t"))
+    assert len(decode_acknowledged_produce_response(answer)) == 65
+    assert answers(transport) == []
+    ((topic, created),) = asked
+    created.errback(TooManyTopicsError("there are many already"))
+    bench.turns(transport)
+    (answer,) = answers(transport)
+    codes = {each.error for each in decode_acknowledged_produce_response(answer)}
+    assert (topic, codes) == ("of-kafka", {ErrorCode.TOO_MANY_TOPICS})
+    assert len(asked) == 1, "its entries ask for it once"
+    bench.close()
 
 
 def test_a_long_produce_waits_for_no_reader_of_large_answers(bench: BrokerBench) -> None:
