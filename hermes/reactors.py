@@ -13,10 +13,12 @@ from io import FileIO
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IReadDescriptor
+from twisted.internet.threads import deferToThreadPool
 from twisted.python import log
 from twisted.python.failure import Failure
+from twisted.python.threadpool import ThreadPool
 from zope.interface import implementer
 
 #: The longest that epoll can wait.
@@ -160,6 +162,26 @@ class _WakeUp:
             is_last = not self._users
         if is_last:
             self._waker.connectionLost(None)
+
+
+class WorkerThreads(ThreadPool):
+    """Worker threads that never keep a process alive: one may hang in a system call."""
+
+    # Since Python 3.14 a bare partial would be called as a method.
+    threadFactory = staticmethod(partial(threading.Thread, daemon=True))  # type: ignore[assignment]
+
+    def stop(self) -> None:
+        """End them, but for those that could not be made: Twisted would wait for these, too."""
+        self.threads = [each for each in self.threads if each.ident is not None]
+        super().stop()
+
+
+def caller_in(reactor: Any, pool: Any) -> "Callable[..., Deferred[Any]]":
+    """Make what calls a function in a pool's threads, and has a reactor told what becomes of it.
+
+    Where no more threads may be made, the call fails as if the function had.
+    """
+    return partial(maybeDeferred, deferToThreadPool, reactor, pool)
 
 
 @implementer(IReadDescriptor)

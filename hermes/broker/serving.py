@@ -19,14 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import ServerFactory
-from twisted.internet.threads import deferToThreadPool
-from twisted.python.threadpool import ThreadPool
 
 from hermes.broker.connection import BrokerFactory
 from hermes.broker.connections import Connections
@@ -54,7 +51,7 @@ from hermes.partition.damage_check import DamageCheck
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flush_threads import FlushThreads
 from hermes.partition.flushing import FlushScheduler
-from hermes.reactors import Bell, OwnThread
+from hermes.reactors import Bell, OwnThread, WorkerThreads, caller_in
 from hermes.server.authentication import Authentication
 from hermes.server.authorization import Authorization
 from hermes.server.checks import (
@@ -110,13 +107,6 @@ _NAMES_LENGTH = 200
 
 #: A disk counts as hung when nothing finishes on it for this many times `stop_timeout`.
 _DISK_GRACE = 3
-
-
-class _Threads(ThreadPool):
-    """Worker threads that never keep a process alive: one may hang in a system call."""
-
-    # Since Python 3.14 a bare partial would be called as a method.
-    threadFactory = staticmethod(partial(Thread, daemon=True))  # type: ignore[assignment]
 
 
 class ServingBroker:
@@ -188,7 +178,7 @@ class ServingBroker:
         self.own = OwnAccess.make() if config.is_guarded else None
         self.reactor = reactor
         self.now_ms = now_ms
-        self.io_threads = _Threads(0, config.io_threads, name="hermes-io")
+        self.io_threads = WorkerThreads(0, config.io_threads, name="hermes-io")
         self.flush_threads = FlushThreads(config.flush_threads, partial(Bell, reactor))
         self.group_thread = OwnThread(reactor, "hermes-groups")
         self._waits = ShutdownWaits(reactor)
@@ -197,10 +187,7 @@ class ServingBroker:
         with ExitStack() as undo:
             self.io_threads.start()
             undo.callback(self._stop_threads)
-            in_thread: Callable[..., Deferred[Any]] = partial(
-                deferToThreadPool, reactor, self.io_threads
-            )
-            self.in_thread = in_thread
+            in_thread = self.in_thread = caller_in(reactor, self.io_threads)
             own_users = authenticator(config)
             users = shared_users(config, own_users)
             self.authentication = Authentication(
@@ -290,13 +277,13 @@ class ServingBroker:
                 self._compaction_of,
                 reactor.callLater,
             )
-            self._damage_threads = _Threads(0, 1, name="hermes-damage")
+            self._damage_threads = WorkerThreads(0, 1, name="hermes-damage")
             self._damage_threads.start()
             undo.callback(self._damage_threads.stop)
             pages = self.connections.pages
             self.damage = DamageCheck(
                 self.directory,
-                partial(deferToThreadPool, reactor, self._damage_threads),
+                caller_in(reactor, self._damage_threads),
                 reactor.seconds,
                 lambda: self.config.damage_check_rate,
                 lambda: pages.warming > 0,
@@ -548,9 +535,9 @@ class ServingBroker:
 
     def _in_own_thread(self, function: Callable[..., Any], **options: Any) -> "Deferred[Any]":
         """Call a function in a thread outside the pools: theirs may all hang."""
-        pool = _Threads(0, 1, name="hermes-close")
+        pool = WorkerThreads(0, 1, name="hermes-close")
         pool.start()
-        called = deferToThreadPool(self.reactor, pool, function, **options)
+        called = caller_in(self.reactor, pool)(function, **options)
 
         def ended(result: Any) -> Any:
             pool.stop()

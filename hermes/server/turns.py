@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred, DeferredSemaphore, maybeDeferred
 
 
 class Turns:
@@ -26,7 +26,7 @@ class Turns:
         result: Deferred[Any] = Deferred(lambda _: turn.cancel())
 
         def begin(_: Any) -> None:
-            call(*args).addBoth(end)
+            maybeDeferred(call, *args).addBoth(end)
 
         def end(found: Any) -> None:
             self._semaphore.release()

@@ -273,8 +273,9 @@ def simulate_brokers(
     ) -> SimulatedSession:
         return coordination.session(world.process, on_change, session_timeout_seconds)
 
-    def in_thread(reactor: Any, _: object, call: Callable[..., Any], *args: Any, **kw: Any) -> Any:
-        return reactor.process.in_thread(call, *args, **kw)
+    def caller_in(reactor: Any, _: object) -> Callable[..., Any]:
+        in_thread: Callable[..., Any] = reactor.process.in_thread
+        return in_thread
 
     def bell(reactor: Any, call: Callable[[], None]) -> Bell:
         return Bell(reactor.process, call)
@@ -284,11 +285,11 @@ def simulate_brokers(
 
     stands_for: dict[Any, dict[str, Any]] = {
         serving: {
-            "_Threads": _Pool,
+            "WorkerThreads": _Pool,
             "ThreadPoolExecutor": _AtOnce,
             "OwnThread": _OwnThread,
             "Bell": bell,
-            "deferToThreadPool": in_thread,
+            "caller_in": caller_in,
             "Session": session,
             **_SOONER,
         },

@@ -6,7 +6,14 @@ import pytest
 from broker_bench import log_lines
 from twisted.python.failure import Failure
 
-from hermes.reactors import Bell, OwnThread, make_reactor, release_reactor
+from hermes.reactors import (
+    Bell,
+    OwnThread,
+    WorkerThreads,
+    caller_in,
+    make_reactor,
+    release_reactor,
+)
 
 
 def _let_wake_ups_be_late(reactor: Any, begun: threading.Event, go: threading.Event) -> None:
@@ -140,6 +147,31 @@ def test_a_thread_of_ones_own_that_could_not_begin_does_with_the_next_call(
     assert begun.wait(60)
     assert len(reactor.getReaders()) == readers + 1
     thread.stop()
+    release_reactor(reactor)
+
+
+def test_a_call_for_which_no_thread_can_be_made_fails_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who makes calls waits for what becomes of each, and expects nothing else."""
+    reactor, pool = make_reactor(), WorkerThreads(0, 1, "hermes-test-pool")
+    pool.start()
+    in_thread = caller_in(reactor, pool)
+    failures: list[Failure] = []
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_more)
+        in_thread(int).addErrback(failures.append)
+    (failure,) = failures
+    assert failure.check(RuntimeError)
+    found: list[tuple[int, int]] = []
+    in_thread(divmod, 7, 2).addCallback(found.append).addCallback(lambda _: reactor.stop())
+    reactor.run(installSignalHandlers=False)
+    assert found == [(3, 1)]
+    pool.stop()
     release_reactor(reactor)
 
 
