@@ -20,6 +20,7 @@ from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThread
 from twisted.logger import ILogObserver, LogLevel
+from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
 from hermes import logs
@@ -349,8 +350,12 @@ class _ToTwisted(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = LogLevel.levelWithName(record.levelname.lower().replace("warning", "warn"))
+        fault: dict[str, Any] = {}
+        if record.exc_info and record.exc_info[0] is not None:
+            kind, error, traceback = record.exc_info
+            fault["log_failure"] = Failure(error, kind, traceback)  # type: ignore[no-untyped-call]
         logs.ModuleLogger(namespace=record.name).emit(
-            level, "{message}", message=record.getMessage()
+            level, "{message}", message=record.getMessage(), **fault
         )
 
 
