@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes._version import __version__
 from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
@@ -156,7 +157,7 @@ class Descriptions:
         except HermesError as error:
             return _refusal(error)
         if isinstance(response, Deferred):
-            response.addErrback(lambda failure: _refusal(failure.value))
+            response.addErrback(_refused)
         return response
 
 
@@ -244,6 +245,11 @@ def _leaders(found: ClusterTopic | None) -> list[PartitionLeader]:
         for number, (place, state) in enumerate(zip(found.partitions, found.copies, strict=False))
         if state is not None
     ]
+
+
+def _refused(failure: Failure) -> bytes:
+    failure.trap(HermesError)  # type: ignore[no-untyped-call]
+    return _refusal(failure.value)
 
 
 def _refusal(error: Any) -> bytes:

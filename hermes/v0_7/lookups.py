@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import size_of
@@ -137,16 +138,19 @@ class Lookups:
         function: Callable[..., Any],
         *args: Any,
     ) -> Outcome:
-        """Call a function in a thread and encode what it finds, or its failure.
+        """Call a function in a thread and encode what it finds, or what is wrong.
 
-        Without `encode_error` a failure closes the connection, as in 0.7.
+        Without `encode_error` that closes the connection, as in 0.7; and so does a fault of Hermes.
         """
+
+        def refused(failure: Failure) -> Any:
+            error = failure.value
+            if encode_error is None or not isinstance(error, HermesError):
+                return failure
+            return encode_error(code_for(error))
+
         response: Deferred[bytes] = self._running.run(self._in_thread, function, *args)
-        if encode_error is None:
-            response.addCallback(encode)
-        else:
-            response.addCallbacks(encode, lambda failure: encode_error(code_for(failure.value)))
-        return cancellable(response)
+        return cancellable(response.addCallbacks(encode, refused))
 
 
 def _describe(log: Log) -> PartitionDescription:
