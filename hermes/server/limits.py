@@ -119,7 +119,7 @@ class RequestMemory:
             usage.checking_bytes,
         ):
             return
-        has_finished_one = held_bytes < usage.held_bytes
+        is_another = held_bytes < usage.held_bytes or not usage.missing_bytes
         self._count(usage, -1)
         usage.held_bytes, usage.missing_bytes = held_bytes, missing_bytes
         usage.checking_bytes = checking_bytes
@@ -127,7 +127,7 @@ class RequestMemory:
         if not held_bytes:
             del self._usages[connection]
         if self.over_budget:
-            self._while_over_budget(connection, usage, has_finished_one)
+            self._while_over_budget(connection, usage, is_another)
         elif self.used_bytes > self.limit_bytes:
             self._go_over_budget()
         elif missing_bytes > READ_BYTES:
@@ -184,18 +184,21 @@ class RequestMemory:
         self._choose_longest_waiters()
 
     def _while_over_budget(
-        self, connection: BudgetedConnection, usage: _MemoryUsage, has_finished_one: bool
+        self, connection: BudgetedConnection, usage: _MemoryUsage, is_another: bool
     ) -> None:
+        """`is_another`: whether this is about another request than the call before."""
         if self.used_bytes <= self.limit_bytes * _RELIEF:
             self._return_within_budget()
             return
-        if has_finished_one or not usage.missing_bytes:
+        is_another |= not usage.missing_bytes
+        if is_another:
             self._revoke(usage)
             if usage.held_bytes:  # after all that wait
                 self._usages[connection] = self._usages.pop(connection)
-            self._choose_longest_waiters()
         if usage.missing_bytes and not usage.allowed:
             self._admit_small(usage)
+        if is_another:
+            self._choose_longest_waiters()
         self._hold(connection, usage)
 
     def _revoke(self, usage: _MemoryUsage) -> None:

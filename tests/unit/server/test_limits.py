@@ -86,6 +86,17 @@ def test_the_rest_of_a_large_request_is_read_with_few_calls() -> None:
     assert reader.done
 
 
+def test_a_large_request_that_comes_when_the_budget_is_used_up_waits_for_no_sweep() -> None:
+    memory = RequestMemory(MIB)
+    waits = FakeReader(memory)  # with requests that have arrived, behind a response
+    memory.update(waits, MIB + 1, 0)
+    large = [FakeReader(memory, size=MIB) for _ in range(LONGEST_WAITERS + 2)]
+    for reader in large:
+        reader.read()
+    assert memory.over_budget
+    assert [reader.held for reader in large] == [False] * LONGEST_WAITERS + [True] * 2
+
+
 def test_nothing_is_read_with_few_calls_while_the_budget_is_used_up() -> None:
     memory = RequestMemory(MIB)
     readers = [FakeReader(memory) for _ in range(40)]
