@@ -8,9 +8,10 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from math import ceil
 from typing import Final
+
+from hermes.security.login_attempts import client_of
 
 # Of each client: five at once, and then one every ten seconds, nine thousand a day.
 _MOST_FAILURES: Final = 5
@@ -58,7 +59,7 @@ class LoginLimit:
 
         `address` is the IP address; everything else counts as one client.
         """
-        client = _client(address)
+        client = client_of(address)
         with self._lock:
             self._admit(client)
             self._under_way.add(client)
@@ -96,14 +97,3 @@ class LoginLimit:
         self._failures.move_to_end(client)
         if len(self._failures) > _MOST_CLIENTS:
             self._failures.popitem(last=False)
-
-
-def _client(address: str) -> str:
-    """Who has an address. Any host can use all IPv6 addresses with its 64-bit prefix."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if not isinstance(found, IPv6Address):
-        return str(found)
-    return str(found.ipv4_mapped or found.packed[:8].hex())
