@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, DeferredSemaphore
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
@@ -86,7 +86,6 @@ class UserChecks:
         self._reactor = reactor
         self._authenticator = authenticator
         self._attempts = LoginAttempts(reactor.seconds)
-        self._turns = DeferredSemaphore(_CHECKS_AT_ONCE)
         self._pool = ThreadPool(0, _CHECKS_AT_ONCE, "hermes-logins")
         self._pool.start()
 
@@ -101,14 +100,8 @@ class UserChecks:
             return None
         if wait:
             await deferLater(self._reactor, wait)
-        user = await self._turns.run(
-            deferToThreadPool,
-            self._reactor,
-            self._pool,
-            verify_password,
-            self._authenticator,
-            name,
-            password,
+        user = await deferToThreadPool(
+            self._reactor, self._pool, verify_password, self._authenticator, name, password
         )
         if user is not None:
             self._attempts.succeeded(address, name)
