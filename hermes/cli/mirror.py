@@ -94,11 +94,6 @@ def command(ctx: click.Context, path: Path | None, check: bool, supervised: bool
         _run(path, check=check)
 
 
-def _commands(ctx: click.Context) -> list[str]:
-    assert isinstance(ctx.command, click.Group)
-    return ctx.command.list_commands(ctx)
-
-
 def _run(path: Path, *, check: bool) -> None:
     config = _load(path)
     if check:

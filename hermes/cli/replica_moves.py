@@ -17,10 +17,10 @@ from hermes.client.kafka_replicas import (
     parse_place,
 )
 from hermes.client.replica_plans import Plan, onto, with_copies, without
+from hermes.config.topic import MOST_COPIES
 from hermes.errors import ClientError
 
 _UNLIMITED: Final = "unlimited"
-_MOST_COPIES: Final = 7
 
 _BROKER_ID: Final = click.argument("broker_id", metavar="ID", type=click.IntRange(0))
 _PLAN_OPTION: Final = click.option(
@@ -41,7 +41,7 @@ _PLAN_OPTION: Final = click.option(
 @click.option(
     "--replicas",
     "count",
-    type=click.IntRange(1, _MOST_COPIES),
+    type=click.IntRange(1, MOST_COPIES),
     metavar="N",
     help="How many copies each is to have.",
 )
