@@ -48,6 +48,7 @@ def test_a_process_that_slept_repeats_nothing(clusters: Clusters) -> None:
             source.send("clicks", [b"%d" % n for n in numbers], partition=0)
             source.send("clicks", [b"%d" % n for n in numbers], partition=1)
             sent[0] += 100
+            stop.wait(0.02)  # the mirrors' turn
 
     sending = threading.Thread(target=send)
     sending.start()
