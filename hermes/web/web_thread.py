@@ -8,7 +8,6 @@ from typing import Any
 from twisted.internet.defer import maybeDeferred
 
 from hermes.config import ListenerConfig
-from hermes.errors import HermesError
 from hermes.listening import Address, Listener
 from hermes.reactors import make_reactor, release_reactor
 from hermes.security import AccessRule
@@ -50,7 +49,7 @@ class WebThread:
         self._access = access
         self._listeners = [Listener(self._reactor, setting, each) for each in listeners]
         self._server: WebServer | None = None
-        self._failure: HermesError | None = None
+        self._failure: Exception | None = None
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hermes-web", daemon=True)
 
@@ -83,7 +82,7 @@ class WebThread:
             self._server.open(self._listeners)
             self._mount(self._server, self._reactor)
             self.addresses = self._server.addresses
-        except HermesError as error:
+        except Exception as error:  # whatever it is: `start` waits
             self._failure = error
             self._stop()
         self._started.set()
