@@ -11,6 +11,7 @@ from hermes.protocol.kafka_errors import Code, KafkaError
 from hermes.protocol.record_batches import check_batches, is_intact, next_in
 from hermes.protocol.records import Record, encode_batch, iterate_records
 from hermes.storage import Log
+from hermes.storage.files import storage_error
 from hermes.transactions.records import decode_key, decode_value, encode_key, encode_value
 from hermes.transactions.state import STATE_TOPIC, Transaction
 
@@ -63,7 +64,10 @@ class StateLog:
         offset, end = log.earliest, log.high_watermark
         while offset < end:
             with log.read(offset, _AT_A_TIME, whole_first=True) as some:
-                data = log.files.pread(some.fileno(), some.length, some.position)
+                try:
+                    data = log.files.pread(some.fileno(), some.length, some.position)
+                except OSError as error:
+                    raise storage_error(f"read {log.name} at offset {offset}", error) from error
             position = 0
             while (header := next_in(data, position)) is not None:
                 if not is_intact(memoryview(data)[position : position + header.size_bytes]):

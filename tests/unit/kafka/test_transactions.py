@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
@@ -394,6 +395,20 @@ def test_a_new_coordinator_knows_who_asks_again(tmp_path: Path) -> None:
     finally:
         bench.server.transactions.stop()
         bench.close()
+
+
+def test_a_state_that_the_disk_does_not_give_back_is_refused(bench: KafkaBench) -> None:
+    initialize(bench)
+    partition = bench.cluster.topics.partition(STATE_TOPIC, partition_of("t", 16))
+
+    def pread(*_: int) -> bytes:
+        raise OSError(EIO, "Input/output error")
+
+    log = partition.log
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(log.files, "pread", pread)
+        with pytest.raises(StorageError, match="Input/output error"):
+            StateLog(bench.shared, partition).read()
 
 
 def test_a_damaged_state_is_believed_in_nothing(bench: KafkaBench, tmp_path: Path) -> None:
