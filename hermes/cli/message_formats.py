@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from hermes.cli.options import option_type
 from hermes.cli.partition_reader import Chunk
 from hermes.cli.terminal import harmless
-from hermes.protocol import RecordMessage
+from hermes.protocol import RecordMessage, message_start
 from hermes.protocol.records import Headers
 
 
@@ -100,8 +100,8 @@ def consumed_messages(chunk: Chunk) -> Iterator[ConsumedMessage]:
         while span is not None and span.end_offset <= offset:
             span = next(times, None)
         time_ms = -1 if span is None or span.time_ms is None else span.time_ms
+        offset = message_start(message, offset, following)
         if isinstance(message, RecordMessage):
-            offset = following - 1  # compaction leaves gaps before records
             time_ms = -1 if message.timestamp_ms is None else message.timestamp_ms
         yield ConsumedMessage(
             chunk.topic,

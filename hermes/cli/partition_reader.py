@@ -18,7 +18,7 @@ from hermes.errors import (
     MessageLargerThanFetchError,
     OffsetOutOfRangeBrokerError,
 )
-from hermes.protocol import AppendTimesRequest, RecordMessage
+from hermes.protocol import AppendTimesRequest, message_start
 
 _FETCH_BYTES: Final = 1024 * 1024
 _ROUND_BYTES: Final = 32 * 1024 * 1024
@@ -235,9 +235,7 @@ def _times_of(consumer: OffsetReader, chunk: Chunk, retrying: Retrying) -> Seque
 
 def _before(messages: list[tuple[Message, int]], start: int, end: int) -> list[tuple[Message, int]]:
     for number, (message, following) in enumerate(messages):
-        if isinstance(message, RecordMessage):
-            start = following - 1  # before it may be a gap, of compaction or a transaction's marker
-        if start >= end:
+        if message_start(message, start, following) >= end:
             return messages[:number]
         start = following
     return messages

@@ -30,6 +30,7 @@ from hermes.protocol import (
     Codec,
     FetchRequest,
     Message,
+    message_start,
 )
 from hermes.protocol.expansion import Expansion
 
@@ -148,7 +149,7 @@ class PartitionSearch:
             try:
                 fetched = self._consumer.fetch(request)
                 for message, following in fetched.iterate(deep=False):
-                    start = _start(self._row, self.offset, following)
+                    start = message_start(message, self.offset, following)
                     if start >= end:  # a fetch by bytes may reach further
                         self.offset = max(self.offset, end)
                         break
@@ -259,12 +260,6 @@ class PartitionSearch:
                 yield each
 
 
-def _start(row: PartitionRow, begin: int, following: int) -> int:
-    """Where a message starts that was found from `begin` on, by where the next one does."""
-    # Before a record others may be missing: compacted, aborted, markers of transactions.
-    return following - 1 if row.counts_messages else begin
-
-
 def keep_last(results: list[FoundMessage | UnreadableRange], count: int) -> int:
     """Drop the oldest of what is too much, in number or in bytes; returns the bytes that remain."""
     del results[:-count]
@@ -297,7 +292,7 @@ def read_one(
         stored, following = next(fetched.iterate(deep=False), (None, 0))
     if stored is None:
         raise HermesError(f"no message starts at offset {offset} of partition {row.label}")
-    start = _start(row, offset, following)
+    start = message_start(stored, offset, following)
     if stored.codec is Codec.NONE:
         return stored, start, following, stored
     count = Expansion(DEFAULT_MAX_EXPANDED_BYTES).count(stored)

@@ -125,7 +125,7 @@ from hermes.protocol.record_requests import (
     encode_record_fetch_response,
     record_fetch_entry_header,
 )
-from hermes.protocol.record_set import RecordMessage, RecordSet
+from hermes.protocol.record_set import RecordMessage, RecordSet, message_start
 from hermes.protocol.requests import (
     EARLIEST,
     LATEST,
@@ -335,6 +335,7 @@ __all__ = [
     "find_valid_message",
     "frame",
     "join_produced_entries",
+    "message_start",
     "metadata_response_header",
     "multifetch_response_header",
     "record_fetch_entry_header",

@@ -72,6 +72,14 @@ class RecordMessage(Message):
         return f"RecordMessage({shown!r}, key={key!r}, timestamp_ms={self.timestamp_ms})"
 
 
+def message_start(message: Message, begin: int, following: int) -> int:
+    """Where a message starts that was found from `begin` on, by where the next one does.
+
+    Before a record others may be missing: compacted, aborted, or the marker of a transaction.
+    """
+    return following - 1 if isinstance(message, RecordMessage) else begin
+
+
 class RecordSet:
     """The records in a buffer of batches; see `MessageSet` for what is not explained here.
 
