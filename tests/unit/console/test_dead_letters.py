@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
+from own_consumer import OwnConsumer
 
 from hermes.client.retrying import Letter
 from hermes.config.addresses import BrokerAddress
@@ -19,22 +20,11 @@ ROW = PartitionRow(0, 0, 0, 6, 100, counts_messages=True)
 TOPIC = TopicView("t.g.dead", (ROW,), {0: BrokerAddress("broker", 9092)}, counts_messages=True)
 
 
-class Broker:
+class Broker(OwnConsumer):
     """Lets read up to `end` for now; its last record is before a transaction's marker."""
 
     def __init__(self, end: int) -> None:
         self._end = end
-
-    def own_consumer(self, _: BrokerAddress) -> Self:
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def supports(self, _: int) -> bool:
-        return False
 
     def fetch(self, request: FetchRequest) -> RecordSet:
         if request.offset >= self._end:

@@ -1,8 +1,7 @@
 """What a search keeps of many partitions, and says of those that can't be read."""
 
-from typing import Self
-
 import pytest
+from own_consumer import OwnConsumer
 
 from hermes.config.addresses import BrokerAddress
 from hermes.console import partition_search
@@ -52,19 +51,8 @@ def test_a_broker_that_has_copies_only_is_not_missed() -> None:
     assert errors([empty(0, 0)]) == []
 
 
-class Broker:
+class Broker(OwnConsumer):
     """Has ten records of a hundred bytes in each partition."""
-
-    def own_consumer(self, _: BrokerAddress) -> Self:
-        return self
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def supports(self, _: int) -> bool:
-        return False
 
     def fetch(self, request: FetchRequest) -> RecordSet:
         records = [Record(each, 0, None, b"x" * 100) for each in range(10)]
