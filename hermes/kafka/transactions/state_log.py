@@ -51,9 +51,13 @@ class StateLog:
 
     @property
     def is_readable(self) -> bool:
-        """Whether all is known that earlier coordinators have stored."""
-        leadership = self.partition.leadership
-        return leadership is None or leadership.is_end_known
+        """Whether all that was appended is committed.
+
+        What isn't may come to be, as well if nobody waits for it any more: it would follow what
+        was read, and change what was answered from that.
+        """
+        log = self.partition.log
+        return log.high_watermark == log.end_offset
 
     def read(self) -> dict[str, Transaction]:
         """Read what is stored of each transactional id. Blocks.

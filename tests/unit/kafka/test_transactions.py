@@ -113,6 +113,20 @@ def test_what_was_left_meanwhile_is_not_said_to_be_stored(bench: KafkaBench) -> 
     assert refusal(bench, storing) is Code.NOT_COORDINATOR
 
 
+def test_nothing_is_read_again_before_what_was_appended_is_committed(bench: KafkaBench) -> None:
+    producer, coordinator = initialize(bench), coordinator_of(bench)
+    made(bench, coordinator.join("t", producer, [PLACE], EPOCH_GROWS))
+    threads = Threads()
+    flush_in(bench.flusher, threads.call)
+    ending = begun(bench, coordinator.end("t", producer, EPOCH_GROWS, commits=False))
+    coordinator._parts[partition_of("t", 16)].log.is_doubtful = True
+    joining = begun(bench, coordinator.join("t", producer, [PLACE], EPOCH_GROWS))
+    assert refusal(bench, joining) is Code.COORDINATOR_LOAD_IN_PROGRESS
+    threads.run()
+    assert refusal(bench, ending) is Code.NOT_COORDINATOR
+    assert made(bench, coordinator.describe("t")).state is not State.ONGOING
+
+
 def test_the_state_is_read_where_compaction_has_left_nothing(bench: KafkaBench) -> None:
     partition = state_partition(bench)
     state = StateLog(bench.shared, partition)
