@@ -26,8 +26,9 @@ from twisted.python.logfile import LogFile
 from hermes import logs
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
-from hermes.config import BrokerConfig, ListenerConfig
 from hermes.config.addresses import BrokerAddress
+from hermes.config.broker import BrokerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.reactors import lighten
 

@@ -16,7 +16,8 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
-from hermes.config import BrokerConfig, load_broker_config
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import load_broker_config
 from hermes.errors import HermesError
 from hermes.extras import outdated_requirements
 

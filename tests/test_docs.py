@@ -30,7 +30,7 @@ from hermes_testkit import BrokerProcess
 from prompt_worker import spark_environment
 
 from hermes.cli import program
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.config.yaml_text import read_yaml
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from typing import Final
 
 from hermes.audit.events import Event, decode_event
 from hermes.client import EARLIEST, FetchRequest, SimpleConsumer
-from hermes.config import AUDIT_TOPIC
+from hermes.config.topic import AUDIT_TOPIC
 from hermes.coordination.cluster_view import read_brokers, read_partitions
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.coordination.sessions import Session

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from hermes.audit.events import Body, Event, encode_event
 from hermes.client import Producer, ProducerConfig
-from hermes.config import AUDIT_TOPIC
+from hermes.config.topic import AUDIT_TOPIC
 from hermes.errors import HermesError
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.server.authentication import Authentication

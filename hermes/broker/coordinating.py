@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from hermes.broker.loopback_client import OwnAccess
 from hermes.cluster.advertising import registered_place
 from hermes.cluster.topic_registry import TopicRegistry
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7, FORMAT_KAFKA
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.embedded.guard import KnowsUsers

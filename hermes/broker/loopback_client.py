@@ -10,8 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hermes.config import ListenerConfig
-from hermes.config.listeners import BY_PASSWORD
+from hermes.config.listeners import BY_PASSWORD, ListenerConfig
 from hermes.interfaces import IAuthenticator, User
 from hermes.security import INTERNAL, PLAIN, ClientSecurity
 

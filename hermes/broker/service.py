@@ -17,10 +17,11 @@ from twisted.python.failure import Failure
 from hermes._version import __version__
 from hermes.broker.serving import FactoryOf, ServingBroker
 from hermes.cluster.shared import no_file
-from hermes.config import BrokerConfig, ListenerConfig, settings_in_force
+from hermes.config.broker import BrokerConfig
 from hermes.config.exposure import warnings_of
+from hermes.config.listeners import ListenerConfig
 from hermes.config.mirror import OwnBroker
-from hermes.config.origins import DEFAULT
+from hermes.config.origins import DEFAULT, settings_in_force
 from hermes.listening import Address, Listener
 from hermes.logs import LogLevels, ModuleLogger, RecentLines
 from hermes.quoting import printable

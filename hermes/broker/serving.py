@@ -37,7 +37,7 @@ from hermes.cluster.cluster import Cluster, Following
 from hermes.cluster.neighbours import Neighbours
 from hermes.cluster.shared import Shared, no_file
 from hermes.cluster.topic_registry import TopicRegistry
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.requested import Requested
 from hermes.coordination.cluster_id import new_cluster_id
 from hermes.coordination.listeners import BrokerListeners

@@ -8,7 +8,8 @@ import click
 
 from hermes.cli.options import JSON_OPTION
 from hermes.cli.terminal import note, write_json, write_line
-from hermes.config import BrokerConfig, load_broker_config
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import load_broker_config
 from hermes.config.requested import Requested
 from hermes.errors import ConfigError, StorageError
 from hermes.quoting import quoted

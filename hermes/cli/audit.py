@@ -34,7 +34,7 @@ from hermes.cli.terminal import (
     write_rows,
 )
 from hermes.client.places import parse_time_ms
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.config.units import parse_duration
 from hermes.coordination.layout import check_node_name
 from hermes.coordination.topic_filters import Whitelist

@@ -12,12 +12,13 @@ import click
 from hermes.cli.options import JSON_OPTION, BrokerOption, CommandConnection, broker_option
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note, write_json, write_line
-from hermes.config import BrokerConfig, ConnectAs, ListenerConfig, load_broker_config
-from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.connect_as import ConnectAs
 from hermes.config.embedded_mirror import EmbeddedMirror
 from hermes.config.exposure import warnings_of
 from hermes.config.kinds import SECRET_OPTIONS
-from hermes.config.listeners import as_given
+from hermes.config.listeners import ListenerConfig, as_given
+from hermes.config.loading import load_broker_config
 from hermes.config.properties import import_properties
 from hermes.config.quotas import Quota
 from hermes.errors import ClientError, ConfigError, StorageError

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from hermes.client.kafka_replicas import Partition, stored_partitions
-from hermes.config import BrokerConfig, parse_topic_settings
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import parse_topic_settings
 from hermes.coordination.kafka_topics import parse_topic, topic_node_path
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.nodes import TreeSession

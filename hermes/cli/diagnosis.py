@@ -23,9 +23,11 @@ from hermes.cli.options import BrokerOption, CommandConnection
 from hermes.cli.registered_cluster import start_session
 from hermes.cli.security_options import require_known
 from hermes.cli.terminal import format_time_ms
-from hermes.config import BrokerConfig, ListenerConfig, load_broker_config
+from hermes.config.broker import BrokerConfig
 from hermes.config.endpoints import read_endpoint
 from hermes.config.exposure import warnings_of
+from hermes.config.listeners import ListenerConfig
+from hermes.config.loading import load_broker_config
 from hermes.config.units import format_bytes
 from hermes.coordination.cluster_view import read_brokers, read_listeners
 from hermes.coordination.embedded.snapshots import condition_of, snapshot_path

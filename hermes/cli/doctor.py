@@ -18,7 +18,7 @@ from hermes.cli.options import (
 )
 from hermes.cli.security_options import connection_options
 from hermes.cli.terminal import note, write_json, write_line
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 
 _COLOURS = {"ok": "green", "notice": "yellow", "problem": "red"}
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from hermes.cli.terminal import note
-from hermes.config import ListenerConfig, read_regular_file
 from hermes.config.access import ACCESS_RULES
 from hermes.config.exposure import check_listeners, warnings_of
-from hermes.config.listeners import LISTENER
+from hermes.config.files import read_regular_file
+from hermes.config.listeners import LISTENER, ListenerConfig
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError
 from hermes.listening import Address

@@ -28,8 +28,8 @@ from hermes.cli.terminal import (
     write_line,
     write_rows,
 )
-from hermes.config import MirrorConfig, load_mirror_config
 from hermes.config.embedded_mirror import parse_line
+from hermes.config.mirror import MirrorConfig, load_mirror_config
 from hermes.config.units import format_bytes
 from hermes.coordination.mirrors import (
     MOST_BYTES,

@@ -16,7 +16,7 @@ from hermes.cli.listener_options import (
     read_rules,
 )
 from hermes.cli.options import Decorator
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.web import WebServer, users_guard
 
 

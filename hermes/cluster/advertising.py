@@ -4,7 +4,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from hermes.config import BrokerConfig, ListenerConfig
+from hermes.config.broker import BrokerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.errors import ConfigError
 from hermes.listening import Address

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from hermes.cluster.topic_registry import TopicRegistry
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.errors import ConfigError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger, RecentLines

@@ -26,8 +26,8 @@ from hermes.cluster.replica_placing import (
 )
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_settings import SettingChanges
-from hermes.config import parse_topic_settings
 from hermes.config.kinds import FORMAT_KAFKA
+from hermes.config.loading import parse_topic_settings
 from hermes.coordination.kafka_topics import TopicNode
 from hermes.coordination.topic_tree import MOST_DELETED
 from hermes.errors import (

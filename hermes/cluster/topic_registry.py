@@ -16,7 +16,7 @@ from uuid import UUID
 from twisted.internet.defer import Deferred
 
 from hermes.announcement import Announcement
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.kinds import FORMAT_0_7
 from hermes.errors import (
     BrokerStoppingError,

@@ -17,15 +17,10 @@ from twisted.python.failure import Failure
 
 from hermes.cluster.gathering import Gathered
 from hermes.cluster.shared import Shared
-from hermes.config import (
-    BrokerConfig,
-    SettingChange,
-    TopicConfig,
-    changes_between,
-    parse_topic_settings,
-    reloaded,
-)
-from hermes.config.topic import TOPIC_SETTINGS, UNSET, check_format, check_untrimmed
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import parse_topic_settings
+from hermes.config.reloading import SettingChange, changes_between, reloaded
+from hermes.config.topic import TOPIC_SETTINGS, UNSET, TopicConfig, check_format, check_untrimmed
 from hermes.errors import BrokerStoppingError, ConfigError, HermesError
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Final
 
 from hermes import __version__
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.console import (
     audit_pages,
     cluster_pages,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.console.page_request import (
     NoSuchPageError,
     PagePermission,

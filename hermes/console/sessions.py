@@ -26,7 +26,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from hermes.config import read_regular_file
+from hermes.config.files import read_regular_file
 from hermes.console.login_limit import LoginLimit, TooManyTriesError
 from hermes.console.page_request import PageRequest, PageResponse, redirect
 from hermes.console.sources import Sources

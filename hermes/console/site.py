@@ -11,7 +11,7 @@ from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.console.cluster_client import ClusterClient
 from hermes.console.page_request import PageRequest, PageResponse
 from hermes.console.pages import Console

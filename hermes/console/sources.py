@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.console.audit_views import AuditReader
 from hermes.console.cache import ReadCache
 from hermes.console.cluster_client import ClusterClient

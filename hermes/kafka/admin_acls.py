@@ -7,8 +7,7 @@ data directory.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from hermes.config import BrokerConfig
-from hermes.config.broker import RULES
+from hermes.config.broker import RULES, BrokerConfig
 from hermes.config.requested import with_acls, without_acls
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.replica_placing import copies_of
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.coordination.throttles import Throttle
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.broker_configs import broker_configs

@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred, DeferredList
 
 from hermes.cluster.cluster_topics import ClusterTopic
 from hermes.cluster.replica_placing import DEFAULT, Assignment, copies_of
-from hermes.config import BrokerConfig, parse_topic_settings
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import parse_topic_settings
 from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import TOPIC_CONFIGS, topic_configs, topic_setting

@@ -6,8 +6,7 @@ Source of names and types: Kafka 4's `KafkaConfig`.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from hermes.config import BrokerConfig
-from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.coordination.listeners import ListenerNode
 from hermes.kafka.topic_configs import ConfigRow, ConfigSource, ConfigType, ConfigValue
 

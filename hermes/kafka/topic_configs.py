@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from hermes.config import BrokerConfig
-from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.origins import ALTERED, TOPIC_ENTRY, settings_in_force
 from hermes.config.topic import DEFAULT_OF, TOPIC_SETTINGS
 from hermes.errors import ConfigError

@@ -1,6 +1,6 @@
 """The mirror in a broker.yaml, checked before the broker runs it in a process of its own."""
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.errors import ConfigError
 from hermes.mirror.pipeline import Mirror
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from hermes.config import SCHEMAS_TOPIC
+from hermes.config.topic import SCHEMAS_TOPIC
 from hermes.errors import HermesError, InvalidMessageError, InvalidNodeError
 from hermes.mirror.kafka_origins import ORIGINS_TOPIC
 from hermes.quoting import quoted

@@ -6,9 +6,8 @@ from typing import Final
 from hermes.audit.counting import TierCounter
 from hermes.audit.publishing import Publisher
 from hermes.client import ProducerConfig
-from hermes.config import MirrorConfig
 from hermes.config.addresses import BrokerAddress
-from hermes.config.mirror import MirrorClusterAddress
+from hermes.config.mirror import MirrorClusterAddress, MirrorConfig
 from hermes.mirror.target_cluster import coordination_of
 
 _TIER: Final = "mirror:"

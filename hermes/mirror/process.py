@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final
 
-from hermes.config import MirrorConfig
 from hermes.config.exposure import warnings_of
+from hermes.config.mirror import MirrorConfig
 from hermes.errors import ConfigError, HermesError
 from hermes.mirror.loop_guard import LoopGuard, Origins
 from hermes.mirror.mirror_counter import MirrorCounter

@@ -8,7 +8,7 @@ whether it is on disk tell `Acknowledgements`. Nothing here waits for a disk, sa
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.errors import DiskFullError
 from hermes.partition.batch_appends import AppendedBatches, check_and_append
 from hermes.partition.flushing import FlushScheduler

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from hermes.config import SCHEMAS_TOPIC
+from hermes.config.topic import SCHEMAS_TOPIC
 from hermes.coordination.cluster_view import read_brokers, read_partition_counts
 from hermes.coordination.sessions import Session
 from hermes.errors import CoordinationError, HermesError, InvalidNodeError

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from hermes.client import SimpleConsumer
 from hermes.client.sync_producer import SyncProducer
-from hermes.config import SCHEMAS_TOPIC
+from hermes.config.topic import SCHEMAS_TOPIC
 from hermes.errors import BrokerError, InvalidMessageError, TopicExistsError, UnknownTopicError
 from hermes.protocol import (
     EARLIEST,

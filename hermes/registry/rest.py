@@ -13,7 +13,7 @@ from twisted.python.threadpool import ThreadPool
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from hermes.config import SCHEMAS_TOPIC
+from hermes.config.topic import SCHEMAS_TOPIC
 from hermes.limited_log import LimitedLog
 from hermes.logs import ModuleLogger
 from hermes.quoting import quoted

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hermes.backoff import growing_pause
-from hermes.config import SCHEMAS_TOPIC
+from hermes.config.topic import SCHEMAS_TOPIC
 from hermes.errors import BrokerError, BrokerStoppingError, HermesError, OutcomeUnknownError
 from hermes.registry.append_queue import AppendQueue, dropped
 from hermes.registry.election import Election

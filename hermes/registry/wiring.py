@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from hermes.config import BrokerConfig, ListenerConfig
+from hermes.config.broker import BrokerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.listening import Address
 from hermes.registry.election import Election, Leader, NodeElection, NoElection
 from hermes.registry.home import FixedHome, HomeBroker, HomeLocator, RecordedHome

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from twisted.internet.endpoints import serverFromString
 
-from hermes.config import BrokerConfig, ListenerConfig
-from hermes.config.broker import RULES
+from hermes.config.broker import RULES, BrokerConfig
 from hermes.config.endpoints import read_endpoint
-from hermes.config.listeners import BY_TOKEN
+from hermes.config.listeners import BY_TOKEN, ListenerConfig
 from hermes.config.topic import untrimmed
 from hermes.errors import ConfigError, InvalidTopicError, PluginError, StorageError
 from hermes.extras import install_command, outdated_requirements

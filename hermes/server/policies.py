@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Self
 
-from hermes.config import ListenerConfig, TlsConfig
+from hermes.config.listeners import ListenerConfig, TlsConfig
 from hermes.coordination.listeners import ListenerNode
 from hermes.interfaces import IAuthenticator
 

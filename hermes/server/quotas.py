@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.quotas import Quota
 from hermes.quoting import quoted
 from hermes.security import INTERNAL

@@ -5,7 +5,9 @@ Parts read a setting when they need it; those that derive something from it obse
 
 from collections.abc import Callable
 
-from hermes.config import BrokerConfig, TopicConfig, parse_topic_settings
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import parse_topic_settings
+from hermes.config.topic import TopicConfig
 from hermes.errors import ConfigError
 from hermes.plugins import PluginMakers
 from hermes.storage import TopicEntries

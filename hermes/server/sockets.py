@@ -8,7 +8,7 @@ from twisted.internet import tcp
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.protocols.policies import ProtocolWrapper
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.server.carriers import Carrier
 
 #: How often to check whether the peer has received everything.

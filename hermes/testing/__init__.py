@@ -37,8 +37,8 @@ from twisted.python.failure import Failure
 
 from hermes.broker import BrokerService
 from hermes.broker.clocks import use_monotonic_clock
-from hermes.config import parse_broker_config
 from hermes.config.addresses import BrokerAddress
+from hermes.config.loading import parse_broker_config
 from hermes.errors import ArgumentError, ConfigError, HermesError
 from hermes.keywords import explains_keywords
 from hermes.reactors import make_reactor, release_reactor

@@ -16,8 +16,8 @@ from hermes.cluster.cluster_topics import ClusterTopic, ClusterTopics
 from hermes.cluster.replica_placing import copies_of
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry, size_of
-from hermes.config import settings_in_force
 from hermes.config.kinds import FORMAT_KAFKA
+from hermes.config.origins import settings_in_force
 from hermes.errors import AnswerTooLargeError, HermesError, InvalidTopicError, LocalProtocolError
 from hermes.protocol import (
     LONG_ENTRIES,

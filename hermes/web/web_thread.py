@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import maybeDeferred
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.listening import Address, Listener
 from hermes.reactors import make_reactor, release_reactor
 from hermes.security import AccessRule

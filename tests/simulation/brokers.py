@@ -21,7 +21,7 @@ from twisted.internet.defer import Deferred, succeed
 from world import World
 
 from hermes.broker import serving
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.loading import parse_broker_config
 from hermes.coordination import registration
 from hermes.errors import HermesError

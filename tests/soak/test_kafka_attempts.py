@@ -13,7 +13,7 @@ from planted_secrets import planted
 from registry_cluster import until
 
 from hermes.client.kafka_asking import KafkaAsker
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.protocol.kafka_errors import Code
 from hermes.security import ClientSecurity
 from hermes.security.acls import acls_of

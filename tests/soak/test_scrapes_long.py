@@ -15,7 +15,7 @@ from twisted.internet.testing import MemoryReactorClock
 from hermes.broker.monitoring import Monitoring
 from hermes.broker.service import raise_descriptor_limit
 from hermes.broker.serving import ServingBroker
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.metrics import OPENMETRICS, TEXT
 from hermes.web.responses import TURN_SECONDS
 

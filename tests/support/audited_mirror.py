@@ -18,7 +18,7 @@ from server_process import free_port
 
 from hermes.audit.checking import Audit, ClusterAddress
 from hermes.audit.comparing import Report
-from hermes.config import parse_mirror_config
+from hermes.config.mirror import parse_mirror_config
 from hermes.mirror import Mirror, source_claim
 from hermes.mirror.mirror_counter import MirrorCounter
 from hermes.mirror.stretches import Stretch

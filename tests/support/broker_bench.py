@@ -17,7 +17,7 @@ from hermes.broker.connections import Connections
 from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.interfaces import IAuthenticator
 from hermes.partition.flush_queue import FlushPolicy

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from mirrored_pair import eventually
 
-from hermes.config import parse_mirror_config
+from hermes.config.mirror import parse_mirror_config
 from hermes.mirror import Mirror
 
 __all__ = ["Copied", "create", "ends", "eventually", "kafka_mirror", "produce", "records"]

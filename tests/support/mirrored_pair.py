@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from hermes.client import FetchRequest, Producer, ProducerConfig, SimpleConsumer
-from hermes.config import parse_mirror_config
+from hermes.config.mirror import parse_mirror_config
 from hermes.coordination.group_state import read_group
 from hermes.coordination.sessions import Session
 from hermes.errors import UnknownTopicError

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.threads import blockingCallFromThread
 from twisted.python.failure import Failure
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.errors import HermesError
 from hermes.groups.offset_tree import OffsetTree

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from memory_registry import MemoryRegistry
 
 from hermes.broker.clocks import use_monotonic_clock
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.listening import Listener
 from hermes.reactors import make_reactor, release_reactor
 from hermes.registry.rest import RegistryResource

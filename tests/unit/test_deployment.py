@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hermes.config import load_broker_config, parse_broker_config
+from hermes.config.loading import load_broker_config, parse_broker_config
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

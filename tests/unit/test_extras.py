@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import BrokerConfig, ListenerConfig
+from hermes.config.broker import BrokerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.errors import ConfigError
 from hermes.extras import extra_with, install_command, outdated_requirements
 from hermes.server.checks import check_startable

@@ -22,7 +22,7 @@ import pytest
 from hermes_testkit import BrokerProcess
 
 import hermes
-from hermes.config import load_broker_config
+from hermes.config.loading import load_broker_config
 
 ROOT = Path(__file__).parents[2]
 

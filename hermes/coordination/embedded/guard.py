@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 
-from hermes.config import TlsConfig
-from hermes.config.listeners import BY_CERTIFICATE, BY_PASSWORD, NONE
+from hermes.config.listeners import BY_CERTIFICATE, BY_PASSWORD, NONE, TlsConfig
 from hermes.coordination.embedded.rights import Rules
 from hermes.coordination.embedded.visible_names import VisibleNames
 from hermes.security import ANONYMOUS, INTERNAL, ClientSecurity

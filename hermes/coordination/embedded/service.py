@@ -18,7 +18,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.interfaces import IListeningPort
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.coordination.embedded.clients import Clients
 from hermes.coordination.embedded.commit_queue import CommitQueue
 from hermes.coordination.embedded.connection import CoordinationFactory

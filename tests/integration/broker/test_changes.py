@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from hermes import SimpleConsumer
 from hermes.client.simple_consumer import SimpleConsumer as Consumer
-from hermes.config import load_broker_config
+from hermes.config.loading import load_broker_config
 from hermes.errors import (
     InvalidTopicBrokerError,
     SettingRefusedError,

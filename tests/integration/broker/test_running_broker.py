@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.errors import HermesError
 from hermes.storage.layout import CLEAN_SHUTDOWN_MARKER
 from hermes.testing import _ReactorThread, running_broker

@@ -17,7 +17,7 @@ from certificates import Certificates
 from click.testing import CliRunner
 
 from hermes.cli import program
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.errors import ConfigError
 from hermes.security.users import Users
 from hermes.testing import RunningBroker, running_broker

@@ -14,7 +14,7 @@ from hermes_testkit import BrokerProcess
 from twisted.internet.task import Clock
 
 from hermes.broker.loopback_client import OwnClient
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.console import hash_password
 from hermes.tap import _mount_console
 from hermes.web import Root, WebGate

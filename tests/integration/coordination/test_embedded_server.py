@@ -16,7 +16,7 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from zookeeper_process import four_letter_word
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.embedded.store import CoordinationStore
 from hermes.errors import ConfigError, HermesError, StorageError

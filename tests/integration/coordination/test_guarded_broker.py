@@ -18,7 +18,7 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 
 from hermes import Consumer, ConsumerConfig, Producer, ProducerConfig
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.coordination.embedded import EmbeddedCoordination
 from hermes.coordination.sessions import Session
 from hermes.errors import (

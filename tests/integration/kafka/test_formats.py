@@ -17,7 +17,7 @@ from hermes_testkit import BrokerProcess
 
 from hermes import Producer, ProducerConfig, SimpleConsumer
 from hermes.client import SyncProducer
-from hermes.config import AUDIT_TOPIC
+from hermes.config.topic import AUDIT_TOPIC
 from hermes.errors import (
     BrokerUnavailableError,
     SettingRefusedError,

@@ -5,7 +5,7 @@ from collections import Counter
 
 from mirror_clusters import ClusterProcess, Clusters, eventually
 
-from hermes.config import AUDIT_TOPIC
+from hermes.config.topic import AUDIT_TOPIC
 
 
 def counted(target: ClusterProcess) -> Counter[str]:

@@ -36,7 +36,7 @@ from hermes.cli import program
 from hermes.client import FetchRequest
 from hermes.client.kafka_groups import KafkaGroups
 from hermes.client.places import PartitionPlace
-from hermes.config import parse_mirror_config
+from hermes.config.mirror import parse_mirror_config
 from hermes.coordination.group_state import read_group, read_stored_offsets, store_offsets
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session

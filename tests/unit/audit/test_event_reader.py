@@ -13,7 +13,7 @@ from hermes.audit.comparing import compare
 from hermes.audit.counting import TierCounter
 from hermes.audit.event_reader import EventReader
 from hermes.audit.tiers import Tiers
-from hermes.config import AUDIT_TOPIC
+from hermes.config.topic import AUDIT_TOPIC
 from hermes.errors import BrokerUnavailableError
 from hermes.protocol import FetchRequest, MessageSet, encode_message_set
 

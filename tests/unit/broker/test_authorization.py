@@ -11,7 +11,7 @@ import pytest
 from broker_bench import BrokerBench, answers, log_lines
 
 from hermes.cluster.cluster_topics import ClusterTopic
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.coordination.layout import BrokerPartition
 from hermes.protocol import (
     AcknowledgedProduceRequest,

@@ -21,7 +21,7 @@ from hermes.broker.maintenance import Maintenance
 from hermes.cluster.cluster import Cluster
 from hermes.cluster.shared import Shared
 from hermes.cluster.topic_registry import TopicRegistry
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.coordination.listeners import BrokerListeners
 from hermes.errors import LogOfflineError
 from hermes.partition.flush_queue import FlushPolicy

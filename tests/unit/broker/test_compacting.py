@@ -11,9 +11,9 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
 from hermes.broker.maintenance import COMPACTION_BYTES_PER_SECOND, Maintenance
-from hermes.config import BrokerConfig, TopicConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.origins import DEFAULT, TOPIC_ENTRY, settings_in_force
-from hermes.config.topic import TopicSettings, check_format
+from hermes.config.topic import TopicConfig, TopicSettings, check_format
 from hermes.errors import ConfigError
 from hermes.interfaces import SegmentInfo
 from hermes.protocol.record_batches import decode_header

@@ -9,7 +9,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
 from hermes.broker.coordinating import RETRY_SECONDS, Coordination
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.coordination.listeners import BrokerListeners
 from hermes.errors import CoordinationUnavailableError
 

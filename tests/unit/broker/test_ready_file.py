@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 
 from hermes.broker.service import BrokerService, _write_ready_file
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.errors import StorageError
 
 

@@ -11,8 +11,8 @@ from twisted.python.logfile import LogFile
 
 from hermes import Producer, ProducerConfig, SimpleConsumer, logs, tap
 from hermes.broker.serving import ServingBroker
-from hermes.config import BrokerConfig, parse_broker_config
-from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.loading import parse_broker_config
 from hermes.testing import _ReactorThread
 
 #: What parts of the broker ask for each time when they need it.

@@ -9,7 +9,7 @@ import yaml
 from hermes.broker import BrokerService
 from hermes.client import SimpleConsumer
 from hermes.client.admin import ReloadedConfig
-from hermes.config import load_broker_config
+from hermes.config.loading import load_broker_config
 from hermes.errors import ConfigError
 from hermes.protocol import ConfigChange
 from hermes.storage import FileLayer

@@ -14,7 +14,7 @@ from certificates import Authority
 
 from hermes.cli import diagnosis
 from hermes.cli.options import BrokerOption
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.coordination.kafka_groups import group_node_path
 from hermes.coordination.sessions import Session
 from hermes.protocol import encode_message_set

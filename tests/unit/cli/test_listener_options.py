@@ -4,7 +4,7 @@ import pytest
 from click import BadParameter
 
 from hermes.cli.listener_options import LISTENER_TYPE, check_served
-from hermes.config import ListenerConfig, TlsConfig
+from hermes.config.listeners import ListenerConfig, TlsConfig
 from hermes.errors import ConfigError
 
 

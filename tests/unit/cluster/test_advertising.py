@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from hermes.cluster.advertising import advertised_listeners, registered_place
-from hermes.config import BrokerConfig, parse_broker_config
+from hermes.config.broker import BrokerConfig
+from hermes.config.loading import parse_broker_config
 from hermes.coordination.listeners import BrokerListeners, ListenerNode
 from hermes.errors import ConfigError
 

@@ -11,7 +11,7 @@ from broker_bench import log_lines
 from replicated_bench import ReplicatedBench
 
 from hermes.cluster.unclean_elections import UncleanElections
-from hermes.config import TopicConfig
+from hermes.config.topic import TopicConfig
 from hermes.replication.state import PartitionState, forfeited, unclean
 
 SETTINGS = {"format": "kafka", "unclean_leader_election": True}

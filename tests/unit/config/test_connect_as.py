@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import ConnectAs, load_broker_config, parse_broker_config
-from hermes.config.connect_as import CONNECT_AS
+from hermes.config.connect_as import CONNECT_AS, ConnectAs
+from hermes.config.loading import load_broker_config, parse_broker_config
 from hermes.errors import ConfigError
 from hermes.security import ClientSecurity
 

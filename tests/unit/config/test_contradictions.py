@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.errors import ConfigError
 
 OPEN = {"broker_id": 0, "log_dir": "logs", "allow_insecure": True}

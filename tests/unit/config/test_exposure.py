@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from hermes.config import load_broker_config, load_mirror_config, parse_broker_config
 from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.loading import load_broker_config, parse_broker_config
+from hermes.config.mirror import load_mirror_config
 from hermes.errors import ConfigError
 
 TLS = {"certificate": "broker.pem", "key": "broker.key"}

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.config import ListenerConfig, TlsConfig
 from hermes.config.exposure import check_listeners
-from hermes.config.listeners import LISTENER, LISTENERS, as_given
+from hermes.config.listeners import LISTENER, LISTENERS, ListenerConfig, TlsConfig, as_given
 from hermes.config.reference import reference
 from hermes.config.yaml_text import read_yaml
 from hermes.errors import ConfigError

@@ -7,21 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import (
-    BrokerConfig,
-    ConnectAs,
-    ListenerConfig,
-    TlsConfig,
-    TopicConfig,
-    load_broker_config,
-    parse_broker_config,
-)
-from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.connect_as import ConnectAs
 from hermes.config.embedded_mirror import EmbeddedMirror
-from hermes.config.loading import parse_topic_settings
+from hermes.config.listeners import ListenerConfig, TlsConfig
+from hermes.config.loading import load_broker_config, parse_broker_config, parse_topic_settings
 from hermes.config.mirror import parse_mirror_config
 from hermes.config.quotas import Quota
-from hermes.config.topic import TOPIC_SETTINGS
+from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.errors import ConfigError
 from hermes.interfaces import RetentionSettings
 from hermes.security import AccessRule, Operation

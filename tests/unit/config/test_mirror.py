@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 from certificates import Certificates
 
-from hermes.config import load_mirror_config, parse_mirror_config
 from hermes.config.embedded_mirror import EMBEDDED_MIRROR
-from hermes.config.mirror import MirrorClusterAddress, Partitioning
+from hermes.config.mirror import (
+    MirrorClusterAddress,
+    Partitioning,
+    load_mirror_config,
+    parse_mirror_config,
+)
 from hermes.errors import ConfigError
 from hermes.security import ClientSecurity
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.config import BrokerConfig, ListenerConfig, parse_broker_config
-from hermes.config.broker import BROKER_SETTINGS
+from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.listeners import ListenerConfig
+from hermes.config.loading import parse_broker_config
 from hermes.config.properties import _CONVERSIONS, import_properties, parse_properties
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.config.yaml_text import read_yaml

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import load_broker_config, parse_broker_config
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
+from hermes.config.loading import load_broker_config, parse_broker_config
 from hermes.config.reference import reference
 from hermes.config.topic import DEFAULT_OF, TOPIC_ONLY, TOPIC_SETTINGS
 from hermes.config.yaml_text import read_yaml

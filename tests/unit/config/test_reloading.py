@@ -4,17 +4,12 @@ from typing import Any
 
 import pytest
 
-from hermes.config import (
-    TopicConfig,
-    changes_between,
-    loading,
-    parse_broker_config,
-    parse_topic_settings,
-    reloaded,
-    settings_in_force,
-)
+from hermes.config import loading
 from hermes.config.broker import BROKER_SETTINGS
-from hermes.config.reloading import NEEDS_RESTART
+from hermes.config.loading import parse_broker_config, parse_topic_settings
+from hermes.config.origins import settings_in_force
+from hermes.config.reloading import NEEDS_RESTART, changes_between, reloaded
+from hermes.config.topic import TopicConfig
 from hermes.errors import ConfigError
 
 RULES = [{"principal": "alice", "operations": ["all"]}]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.config import BrokerConfig
+from hermes.config.broker import BrokerConfig
 from hermes.config.quotas import Quota
 from hermes.config.requested import (
     MOST_ENTRIES,

@@ -16,7 +16,7 @@ from kafka_attempts import ATTEMPTS, BEFORE, Attempt, Names, Need, codes_of, rul
 from kafka_bench import KafkaBench, decode_answer
 
 from hermes.client.kafka_asking import encoded_request
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.kafka.apis import APIS
 from hermes.protocol.kafka_errors import Code
 from hermes.security.users import Users

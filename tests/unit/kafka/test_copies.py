@@ -12,7 +12,7 @@ from replicated_bench import ReplicatedBench
 from twisted.internet.defer import succeed
 
 from hermes.cluster.topic_cluster import ClusterState
-from hermes.config import TopicConfig
+from hermes.config.topic import TopicConfig
 from hermes.kafka.replicas.copies import Copies
 from hermes.replication.leading import Leading
 from hermes.replication.state import PartitionState

@@ -12,7 +12,7 @@ from kafka_logs import append_values
 from session_consumer import SessionConsumer
 from transacted_logs import Writer
 
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.kafka.fetch_sessions import MOST_PARTITIONS, epoch_after
 from hermes.kafka.fetching.fetch_messages import Fetched
 from hermes.protocol.kafka_errors import Code

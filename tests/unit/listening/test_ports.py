@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Factory
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.listening import Listener
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.errors import ConfigError
 from hermes.security import (
     CLUSTER,

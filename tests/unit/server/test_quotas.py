@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker_bench import BrokerBench, answers, log_lines
 
-from hermes.config import parse_broker_config
+from hermes.config.loading import parse_broker_config
 from hermes.config.quotas import Quota, quota_of
 from hermes.errors import ConfigError
 from hermes.protocol import (

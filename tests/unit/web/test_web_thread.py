@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.config import ListenerConfig
+from hermes.config.listeners import ListenerConfig
 from hermes.web.web_thread import WebThread
 
 
