@@ -10,7 +10,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, Final
+from enum import Enum, auto
+from queue import SimpleQueue
+from typing import BinaryIO, Final, TypeAlias
 
 from hermes.config.exposure import warnings_of
 from hermes.config.mirror import MirrorConfig
@@ -24,9 +26,18 @@ from hermes.web import WebThread
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 0.5
 #: How long a mirror without its broker has to stop, before it is ended.
 _ORPHAN_SECONDS: Final = 30.0
+
+
+class _Order(Enum):
+    END = auto()
+    RELOAD = auto()
+
+
+#: A handler of signals may put something into it at any moment. An event would be a trap: the
+#: handler would wait for the lock that the main thread, which it interrupts, may hold.
+_Orders: TypeAlias = "SimpleQueue[_Order]"
 
 
 class MirrorRun:
@@ -96,42 +107,36 @@ def run_mirror(
     Raises:
         HermesError: it can't begin; the text says why.
     """
-    end, reload_wanted = threading.Event(), threading.Event()
+    orders: _Orders = SimpleQueue()
     if until_closed is not None:
-        watcher = threading.Thread(target=_watch, args=(until_closed, end), daemon=True)
+        watcher = threading.Thread(target=_watch, args=(until_closed, orders), daemon=True)
         watcher.start()
     former: MirrorConfig | None = None
-    with _signals(end, reload_wanted):
-        while not end.is_set():
-            run = MirrorRun(config)
+    wanted: MirrorConfig | None = config
+    with _signals(orders):
+        while wanted is not None:
+            run = MirrorRun(wanted)
             try:
                 run.start()
             except HermesError as error:
                 if former is None:
                     raise
                 _log.error("it goes on with its former settings: %s", error)
-                config, former = former, None
+                wanted, former = former, None
             else:
-                former, config = config, _run_until(run, reload, end, reload_wanted)
+                former, wanted = wanted, _run_until(run, reload, orders)
 
 
 def _run_until(
-    run: MirrorRun,
-    reload: Callable[[], MirrorConfig] | None,
-    end: threading.Event,
-    reload_wanted: threading.Event,
-) -> MirrorConfig:
-    """Let it run until it is to end, or to go on with the settings that are returned."""
-    config = run.config
+    run: MirrorRun, reload: Callable[[], MirrorConfig] | None, orders: _Orders
+) -> MirrorConfig | None:
+    """Let it run until it is to go on with the settings that are returned; None: to end."""
     try:
-        while not end.is_set():
-            end.wait(_LOOK_SECONDS)
-            if reload_wanted.is_set():
-                reload_wanted.clear()
-                found = _reloaded(config, reload)
-                if found != config:
-                    return found
-        return config
+        while orders.get() is not _Order.END:
+            found = _reloaded(run.config, reload)
+            if found != run.config:
+                return found
+        return None
     finally:
         run.stop()
 
@@ -147,13 +152,16 @@ def _reloaded(config: MirrorConfig, reload: Callable[[], MirrorConfig] | None) -
 
 
 @contextmanager
-def _signals(end: threading.Event, reload_wanted: threading.Event) -> Iterator[None]:
-    handlers = {
-        signal.SIGTERM: lambda *_: end.set(),
-        signal.SIGINT: lambda *_: end.set(),
-        signal.SIGHUP: lambda *_: reload_wanted.set(),
+def _signals(orders: _Orders) -> Iterator[None]:
+    given = {
+        signal.SIGTERM: _Order.END,
+        signal.SIGINT: _Order.END,
+        signal.SIGHUP: _Order.RELOAD,
     }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {
+        number: signal.signal(number, lambda *_, order=order: orders.put(order))
+        for number, order in given.items()
+    }
     try:
         yield
     finally:
@@ -161,10 +169,10 @@ def _signals(end: threading.Event, reload_wanted: threading.Event) -> Iterator[N
             signal.signal(number, handler)
 
 
-def _watch(broker: BinaryIO, end: threading.Event) -> None:
+def _watch(broker: BinaryIO, orders: _Orders) -> None:
     while broker.read(1):
         pass
-    end.set()
+    orders.put(_Order.END)
     force_exit = threading.Timer(_ORPHAN_SECONDS, os._exit, [1])
     force_exit.daemon = True
     force_exit.start()

@@ -1,0 +1,69 @@
+"""A mirror process: whatever it is doing when a signal comes, it obeys."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from itertools import count
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from hermes.mirror import process
+
+
+class Run:
+    """In place of a mirror. Once it has started, a signal comes before the line of that number."""
+
+    line = stopped = 0
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def start(self) -> None:
+        sys.settrace(self._trace)
+        for frame in _frames(sys._getframe(1)):
+            frame.f_trace = self._trace
+
+    def stop(self) -> None:
+        sys.settrace(None)
+        Run.stopped += 1
+
+    def _trace(self, _frame: FrameType, event: str, _: Any) -> Any:
+        Run.line -= event == "line"
+        if Run.line == 0:
+            _signal()
+        return self._trace
+
+
+class Orders(SimpleQueue[Any]):
+    def get(self, *arguments: Any) -> Any:
+        if Run.line > 0:  # else nothing would come any more
+            _signal()
+        return super().get(*arguments)
+
+
+def _signal() -> None:
+    sys.settrace(None)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None and frame.f_code.co_filename == process.__file__:
+        yield frame
+        frame = frame.f_back
+
+
+def test_a_signal_ends_it_at_whatever_line_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MirrorRun", Run)
+    monkeypatch.setattr(process, "SimpleQueue", Orders)
+    before = signal.getsignal(signal.SIGTERM)
+    for number in count(1):
+        Run.line = number
+        process.run_mirror("settings")  # type: ignore[arg-type]
+        assert Run.stopped == number
+        if Run.line > 0:
+            break
+    assert number > 3
+    assert signal.getsignal(signal.SIGTERM) is before
