@@ -7,8 +7,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from server_process import DEADLINE_SECONDS, ServerProcess, free_port
 from short_lived_jvm import JAVA_OPTIONS
@@ -38,16 +41,34 @@ def kafka_version() -> str:
     return re.findall(r" kafka-clients-(.*)\.jar$", sums, re.MULTILINE)[0]
 
 
-def _jars() -> Path:
+def _cache() -> Path:
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get("HERMES_CACHE") or Path(caches, "hermes"))
-    jars = Path(os.environ.get("HERMES_KAFKA_JARS") or folder / f"kafka-{kafka_version()}")
+    return Path(os.environ.get("HERMES_CACHE") or Path(caches, "hermes"))
+
+
+def _jars() -> Path:
+    jars = Path(os.environ.get("HERMES_KAFKA_JARS") or _cache() / f"kafka-{kafka_version()}")
     if not jars.is_dir() or shutil.which("java") is None:
         raise RuntimeError(
             f"these tests need Java, and Kafka {kafka_version()} in {jars}: scripts/test fetches "
             "it, or bash -c '. scripts/environment.sh; ensure_kafka'"
         )
     return jars
+
+
+@cache
+def _compiled(source: str, jars: Path) -> Path:
+    """A folder with the classes of a file, which Java would compile at each start: a second."""
+    path = JAVA_SOURCES / source
+    digest = sha256(path.read_bytes() + bytes(jars)).hexdigest()[:16]
+    folder = _cache() / f"{path.stem}-{digest}"
+    if not folder.is_dir():
+        with TemporaryDirectory(dir=_cache()) as beside:
+            made = Path(beside, "classes")
+            subprocess.run(["javac", "-cp", f"{jars}/*", "-d", made, path], check=True)
+            with suppress(OSError):  # another process was faster
+                made.rename(folder)
+    return folder
 
 
 def java_command(
@@ -66,12 +87,17 @@ def java_command(
         jars: a folder with other classes than those of Kafka 4.
         classes: a folder with further ones, which were compiled.
     """
-    program = [str(JAVA_SOURCES / each) if each.endswith(".java") else each for each in arguments]
-    path = f"{jars or _jars()}/*" if classes is None else f"{classes}:{jars or _jars()}/*"
+    program, jars = list(arguments), jars or _jars()
+    paths = [f"{jars}/*"]
+    if program[0].endswith(".java"):
+        paths.insert(0, str(_compiled(program[0], jars)))
+        program[0] = Path(program[0]).stem
+    if classes is not None:
+        paths.insert(0, str(classes))
     return [
         *("java", f"-Xmx{heap}", *JAVA_OPTIONS, "-Dfile.encoding=UTF-8", *options),
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        *("-cp", path),
+        *("-cp", ":".join(paths)),
         *program,
     ]
 
