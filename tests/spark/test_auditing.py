@@ -111,6 +111,7 @@ def test_only_stamps_are_taken_off(spark):
     assert found[2] == b"payload"
 
 
+@pytest.mark.nightly
 def test_the_example_proves_its_pipeline(tmp_path):
     example = Path(__file__).parents[2] / "examples" / "pipeline.py"
     ran = subprocess.run(

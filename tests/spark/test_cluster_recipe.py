@@ -8,7 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from short_lived_jvm import ANY_JAVA_OPTIONS
+
+pytestmark = pytest.mark.nightly
 
 RECIPE = Path(__file__).parents[2] / "examples" / "spark-cluster" / "run.py"
 DEADLINE_SECONDS = 1200.0

@@ -322,7 +322,7 @@ def test_a_stream_whose_power_goes_loses_no_batch(spark, tmp_path, monkeypatch) 
     assert found == Counter(sent)
 
 
-@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_an_older_copy_of_a_checkpoint_is_refused(spark, tmp_path, batches) -> None:
     """Spark gives the numbers of batches that the table has to other offsets."""
     path, checkpoint, copy = tmp_path / "table", tmp_path / "checkpoint", tmp_path / "copy"

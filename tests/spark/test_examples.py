@@ -59,6 +59,7 @@ def results(spark: Any, servers: str, tmp_path: Path) -> Callable[..., list[dict
     return run
 
 
+@pytest.mark.nightly
 def test_the_examples_on_a_live_topic(examples: Any, servers: str, results: Any) -> None:
     made = list(examples.shop_window.events(600))
     assert examples.shop_window.send_sample(servers, 600) == len(made)

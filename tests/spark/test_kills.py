@@ -2,9 +2,12 @@
 
 import random
 
+import pytest
 from driver_kills import check_exactly_once
 
 from hermes.testing import running_broker
+
+pytestmark = pytest.mark.nightly
 
 
 def test_two_kills_of_the_driver(tmp_path) -> None:

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from kafka_4 import KafkaProcess
 from short_lived_jvm import SPARK_OPTIONS
+
+pytestmark = pytest.mark.nightly
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two-data-centres" / "run.py"
 

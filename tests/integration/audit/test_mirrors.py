@@ -68,7 +68,7 @@ def read_all(cluster, topic):
             return count
 
 
-@pytest.mark.parametrize("kills", [0, 2])
+@pytest.mark.parametrize("kills", [0, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_pipeline_without_losses_is_complete_everywhere(clusters, kills):
     east, west = clusters.cluster("east"), clusters.cluster("west")
     mirror = clusters.mirror(

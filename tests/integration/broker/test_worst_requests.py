@@ -22,7 +22,10 @@ MAX_TOPICS = 150
 MAX_RSS_MIB = {"broker": 200, "coordination": 200, "kafka": 300}
 
 
-@pytest.mark.parametrize("port_name", PORTS)
+@pytest.mark.parametrize(
+    "port_name",
+    [pytest.param(each, marks=pytest.mark.nightly if each == "kafka" else ()) for each in PORTS],
+)
 def test_the_worst_requests_disturb_nobody(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, port_name: str
 ) -> None:

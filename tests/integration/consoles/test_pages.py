@@ -78,7 +78,14 @@ def of_clients(broker: RunningKafka, is_secured: bool) -> dict[str, Any]:
     return settings
 
 
-@pytest.fixture(scope="module", params=["alone", "alone, secured", "three, secured"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "alone",
+        "alone, secured",
+        pytest.param("three, secured", marks=pytest.mark.nightly),
+    ],
+)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -42,7 +42,11 @@ def test_kills_of_a_broker_and_of_members(
 
 @pytest.mark.parametrize(
     ("client", "assignor"),
-    [("confluent-kafka", "range"), ("confluent-kafka", "consumer"), ("java", "consumer")],
+    [
+        ("confluent-kafka", "range"),
+        ("confluent-kafka", "consumer"),
+        pytest.param("java", "consumer", marks=pytest.mark.nightly),
+    ],
 )
 def test_another_broker_goes_on_where_the_killed_one_was(
     client: str,

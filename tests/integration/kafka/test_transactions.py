@@ -63,7 +63,10 @@ def values(kafka: RunningKafka, topic: str, *, committed: bool) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(("client", "coordination"), [("java", "embedded"), ("librdkafka", "none")])
+@pytest.mark.parametrize(
+    ("client", "coordination"),
+    [pytest.param("java", "embedded", marks=pytest.mark.nightly), ("librdkafka", "none")],
+)
 def test_a_broker_is_killed(tmp_path: Path, client: str, coordination: str) -> None:
     settings = {"log_dir": str(tmp_path / "log"), "coordination": coordination}
     if coordination == "embedded":

@@ -68,6 +68,7 @@ def known(found: SourceMap) -> object:
     return found.positions, {each: found.spans(each) for each in found.positions}
 
 
+@pytest.mark.nightly
 def test_everything_arrives_once_through_kills_of_leaders(
     clusters: Clusters, copies: ReplicatedCluster
 ) -> None:

@@ -486,7 +486,10 @@ def test_a_cluster_is_not_mirrored_into_itself(stack: ExitStack) -> None:
     eventually(lambda: "the source is the target itself" in str(mirror.refused))
 
 
-@pytest.mark.parametrize(("source", "target"), [("kafka", "hermes"), ("hermes", "kafka")])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("kafka", "hermes"), pytest.param("hermes", "kafka", marks=pytest.mark.nightly)],
+)
 def test_everything_arrives_in_order_through_kills(
     clusters: Clusters, source: str, target: str
 ) -> None:

@@ -3,6 +3,7 @@
 import signal
 import threading
 
+import pytest
 from mirror_clusters import Clusters, eventually, mirror_status
 
 
@@ -35,6 +36,7 @@ def test_others_take_over_what_a_killed_process_had(clusters: Clusters) -> None:
         assert target.payloads("clicks", partition) == [b"%d" % n for n in range(300)]
 
 
+@pytest.mark.nightly
 def test_a_process_that_slept_repeats_nothing(clusters: Clusters) -> None:
     """While it slept others took over; what it had on its way then is not stored a second time."""
     source, target = clusters.cluster("source"), clusters.cluster("target")

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from replicated_cluster import ReplicatedCluster
-from transactional_clients import CLIENTS, TransactedCluster
+from transactional_clients import TransactedCluster
 
 StartLoad = Callable[..., TransactedCluster]
 
@@ -23,7 +23,7 @@ def start_load(start_cluster: Callable[..., ReplicatedCluster]) -> Iterator[Star
         yield start
 
 
-@pytest.mark.parametrize("client", sorted(CLIENTS))
+@pytest.mark.parametrize("client", [pytest.param("java", marks=pytest.mark.nightly), "librdkafka"])
 def test_any_broker_is_killed(start_load: StartLoad, client: str) -> None:
     load = start_load(client)
     load.go_on(30)

@@ -67,8 +67,15 @@ def test_a_dry_run_touches_nothing(target, topic) -> None:
 
 
 @pytest.mark.parametrize("sink", SINKS)
-@pytest.mark.parametrize("power", ["stays", "goes"])
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("is_after", "power"),
+    [
+        pytest.param(False, "goes", id="before-goes"),
+        pytest.param(True, "stays", id="after-stays"),
+        pytest.param(False, "stays", id="before-stays", marks=pytest.mark.nightly),
+        pytest.param(True, "goes", id="after-goes", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_load_killed_at_any_step_is_done_once(
     tmp_path, files, topic, loaded, killed, commits_of, is_after, power, sink
 ) -> None:
