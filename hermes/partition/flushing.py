@@ -131,6 +131,8 @@ class FlushScheduler:
             ended = [*(each for each in state.waiting if not each[2]), *state.uncommitted]
             state.waiting = [each for each in state.waiting if each[2]]
             state.uncommitted = []
+            if log.end_offset > log.flushed_end:  # which nobody else may have had scheduled
+                self.appended(log)
             self._notify(ended, error)
 
     def reopened(self, log: Log) -> None:

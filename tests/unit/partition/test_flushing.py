@@ -501,3 +501,21 @@ def test_in_whatever_order_everything_is_flushed_and_everybody_answered(
     assert all(each.called for each in waits)
     assert all(each.flushed_end == each.end_offset for each in logs)
     assert bench.scheduler.running == bench.scheduler.queued == 0
+
+
+def test_what_nobody_waits_for_any_more_is_flushed_all_the_same() -> None:
+    bench, errors = Bench(), list[Any]()
+    log, whole = bench.log, bench.log.flush
+    log.is_sole_copy = False
+    log.flush = lambda: setattr(log, "flushed_end", 10) or 10
+    for _ in range(2):  # the second one comes while a flush runs, which doesn't cover it
+        log.append(10)
+        bench.scheduler.when_committed(log, errors.append)
+    bench.scheduler.end_epoch(log)
+    assert len(errors) == 2
+    bench.threads.run()
+    assert log.flushed_end == 10
+    log.flush = whole
+    bench.clock.advance(GROUP_WINDOW_SECONDS)
+    bench.threads.run()
+    assert log.flushed_end == 20
