@@ -129,8 +129,7 @@ class FlushScheduler:
         state = self._states.get(log)
         if state is not None and (state.waiting or state.uncommitted):
             ended = [*(each for each in state.waiting if not each[2]), *state.uncommitted]
-            state.waiting = [each for each in state.waiting if each[2]]
-            state.uncommitted = []
+            state.waiting, state.uncommitted = [each for each in state.waiting if each[2]], []
             if log.end_offset > log.flushed_end:  # which nobody else may have had scheduled
                 self.appended(log)
             self._notify(ended, error)
@@ -239,8 +238,7 @@ class FlushScheduler:
     def _start_at(self, state: FlushState, due: float) -> None:
         if state.timer is not None:
             self._cancel_timer(state)
-        delay = due - self._clock.seconds()
-        if delay <= 0:
+        if (delay := due - self._clock.seconds()) <= 0:
             self._start(state)
             return
         state.timer_due = due
