@@ -10,9 +10,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import Enum, auto
 from queue import SimpleQueue
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 
 from hermes.config.exposure import warnings_of
 from hermes.config.mirror import MirrorConfig
@@ -30,14 +29,31 @@ _log = logging.getLogger(__name__)
 _ORPHAN_SECONDS: Final = 30.0
 
 
-class _Order(Enum):
-    END = auto()
-    RELOAD = auto()
+class _Orders:
+    """What is wanted of the main thread, which waits for it.
 
+    A handler of signals may give an order at any moment. An event would be a trap: the handler
+    would wait for the lock that the main thread, which it interrupts, may hold.
 
-#: A handler of signals may put something into it at any moment. An event would be a trap: the
-#: handler would wait for the lock that the main thread, which it interrupts, may hold.
-_Orders: TypeAlias = "SimpleQueue[_Order]"
+    Attributes:
+        end: whether it is to end.
+        reload: whether it is to read its file again; until it does.
+    """
+
+    def __init__(self) -> None:
+        self.end = self.reload = False
+        self._given = SimpleQueue[None]()
+
+    def to_end(self, *_: object) -> None:
+        self.end = True
+        self._given.put(None)
+
+    def to_reload(self, *_: object) -> None:
+        self.reload = True
+        self._given.put(None)
+
+    def wait(self) -> None:
+        self._given.get()
 
 
 class MirrorRun:
@@ -107,36 +123,39 @@ def run_mirror(
     Raises:
         HermesError: it can't begin; the text says why.
     """
-    orders: _Orders = SimpleQueue()
+    orders = _Orders()
     if until_closed is not None:
         watcher = threading.Thread(target=_watch, args=(until_closed, orders), daemon=True)
         watcher.start()
     former: MirrorConfig | None = None
-    wanted: MirrorConfig | None = config
     with _signals(orders):
-        while wanted is not None:
-            run = MirrorRun(wanted)
+        while not orders.end:
+            run = MirrorRun(config)
             try:
                 run.start()
             except HermesError as error:
                 if former is None:
                     raise
                 _log.error("it goes on with its former settings: %s", error)
-                wanted, former = former, None
+                config, former = former, None
             else:
-                former, wanted = wanted, _run_until(run, reload, orders)
+                former, config = config, _run_until(run, reload, orders)
 
 
 def _run_until(
     run: MirrorRun, reload: Callable[[], MirrorConfig] | None, orders: _Orders
-) -> MirrorConfig | None:
-    """Let it run until it is to go on with the settings that are returned; None: to end."""
+) -> MirrorConfig:
+    """Let it run until it is to end, or to go on with the settings that are returned."""
+    config = run.config
     try:
-        while orders.get() is not _Order.END:
-            found = _reloaded(run.config, reload)
-            if found != run.config:
-                return found
-        return None
+        while not orders.end:
+            orders.wait()
+            if orders.reload:
+                orders.reload = False
+                found = _reloaded(config, reload)
+                if found != config:
+                    return found
+        return config
     finally:
         run.stop()
 
@@ -153,15 +172,12 @@ def _reloaded(config: MirrorConfig, reload: Callable[[], MirrorConfig] | None) -
 
 @contextmanager
 def _signals(orders: _Orders) -> Iterator[None]:
-    given = {
-        signal.SIGTERM: _Order.END,
-        signal.SIGINT: _Order.END,
-        signal.SIGHUP: _Order.RELOAD,
+    handlers = {
+        signal.SIGTERM: orders.to_end,
+        signal.SIGINT: orders.to_end,
+        signal.SIGHUP: orders.to_reload,
     }
-    before = {
-        number: signal.signal(number, lambda *_, order=order: orders.put(order))
-        for number, order in given.items()
-    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
@@ -172,7 +188,7 @@ def _signals(orders: _Orders) -> Iterator[None]:
 def _watch(broker: BinaryIO, orders: _Orders) -> None:
     while broker.read(1):
         pass
-    orders.put(_Order.END)
+    orders.to_end()
     force_exit = threading.Timer(_ORPHAN_SECONDS, os._exit, [1])
     force_exit.daemon = True
     force_exit.start()

@@ -67,3 +67,24 @@ def test_a_signal_ends_it_at_whatever_line_it_comes(monkeypatch: pytest.MonkeyPa
             break
     assert number > 3
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_who_is_to_end_while_it_takes_other_settings_begins_with_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reloaded:
+        started = 0
+
+        def __init__(self, config: Any) -> None:
+            self.config = config
+
+        def start(self) -> None:
+            Reloaded.started += 1
+            signal.raise_signal(signal.SIGHUP)
+
+        def stop(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(process, "MirrorRun", Reloaded)
+    process.run_mirror("one", reload=lambda: "another")  # type: ignore[arg-type, return-value]
+    assert Reloaded.started == 1
