@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from s3_server import fetched
+from fetched_tools import fetched
 
 __all__ = ["Counts", "simulate"]
 

@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from s3_server import fetched
+from fetched_tools import fetched
 from short_lived_jvm import JAVA_OPTIONS
 
 __all__ = ["Hdfs"]

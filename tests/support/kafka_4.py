@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fetched_tools import CACHE
 from server_process import DEADLINE_SECONDS, ServerProcess, free_port
 from short_lived_jvm import JAVA_OPTIONS
 
@@ -41,13 +42,8 @@ def kafka_version() -> str:
     return re.findall(r" kafka-clients-(.*)\.jar$", sums, re.MULTILINE)[0]
 
 
-def _cache() -> Path:
-    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(os.environ.get("HERMES_CACHE") or Path(caches, "hermes"))
-
-
 def _jars() -> Path:
-    jars = Path(os.environ.get("HERMES_KAFKA_JARS") or _cache() / f"kafka-{kafka_version()}")
+    jars = Path(os.environ.get("HERMES_KAFKA_JARS") or CACHE / f"kafka-{kafka_version()}")
     if not jars.is_dir() or shutil.which("java") is None:
         raise RuntimeError(
             f"these tests need Java, and Kafka {kafka_version()} in {jars}: scripts/test fetches "
@@ -61,9 +57,10 @@ def _compiled(source: str, jars: Path) -> Path:
     """A folder with the classes of a file, which Java would compile at each start: a second."""
     path = JAVA_SOURCES / source
     digest = sha256(path.read_bytes() + bytes(jars)).hexdigest()[:16]
-    folder = _cache() / f"{path.stem}-{digest}"
+    folder = CACHE / f"{path.stem}-{digest}"
     if not folder.is_dir():
-        with TemporaryDirectory(dir=_cache()) as beside:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=CACHE) as beside:
             made = Path(beside, "classes")
             subprocess.run(["javac", "-cp", f"{jars}/*", "-d", made, path], check=True)
             with suppress(OSError):  # another process was faster

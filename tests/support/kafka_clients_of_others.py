@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+from fetched_tools import fetched
 from kafka_4 import java_command
 from kafka_clients import Driven
-from s3_server import fetched
 
 __all__ = ["OTHERS", "FranzGo", "KafkaJs", "OldJava", "Sarama"]
 

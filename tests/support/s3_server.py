@@ -6,27 +6,14 @@ import subprocess
 import time
 from pathlib import Path
 
+from fetched_tools import fetched
 from planted_secrets import planted
 from server_process import DEADLINE_SECONDS, ServerProcess
 
-__all__ = ["BUCKET", "S3Server", "fetched", "s3a_class_path"]
+__all__ = ["BUCKET", "S3Server", "s3a_class_path"]
 
 BUCKET = "loads"
 _ACCESS_KEY = "tests"
-_CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-_CACHE = Path(os.environ.get("HERMES_CACHE") or _CACHES / "hermes")
-
-
-def fetched(variable: str, pattern: str, function: str = "ensure_s3") -> Path:
-    """What a function of scripts/environment.sh has fetched: where it says, or in the cache."""
-    given = os.environ.get(variable)
-    found = [Path(given)] if given else sorted(_CACHE.glob(pattern), key=os.path.getmtime)
-    if not found or not found[-1].exists():
-        raise RuntimeError(
-            f"these tests need {pattern} in {_CACHE}: scripts/test and scripts/soak fetch it, or "
-            f"bash -c '. scripts/environment.sh; {function}'"
-        )
-    return found[-1]
 
 
 def has_attributes(path: Path) -> bool:

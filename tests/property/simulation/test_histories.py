@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from fetched_tools import fetched
 from histories import Append, History
-from s3_server import fetched
 
 Spoil = Callable[[History, dict[int, int]], None]
 
