@@ -344,6 +344,7 @@ def _collect_briefly() -> None:
     gc.callbacks.append(collected)
     gc.set_threshold(*_COLLECTION_THRESHOLDS)
     gc.freeze()
+    gc.enable()  # twistd's options have disabled it
 
 
 class _ToTwisted(logging.Handler):

@@ -8,6 +8,7 @@ Twisted imports OpenSSL together with its TCP wherever it is installed: a tenth 
 twistd's own: whatever else imports `hermes.tap` may need TLS for purposes of its own.
 """
 
+import gc
 import os
 import sys
 from functools import partial
@@ -42,6 +43,9 @@ class Options(usage.Options):
 
     def postOptions(self) -> None:
         """Load and validate the configuration."""
+        parent: Any = self.parent
+        if parent is not None:
+            gc.disable()  # until it has started: little of what is loaded now is ever garbage
         if self["config"] is None:
             sys.exit("hermes: no configuration given; use: twistd hermes --config broker.yaml")
         for text in outdated_requirements():
@@ -55,7 +59,6 @@ class Options(usage.Options):
         from hermes import tap
 
         self["config"] = os.path.abspath(self["config"])  # a daemon goes elsewhere
-        parent: Any = self.parent
         if parent is not None:
             tap.twistd_options["pidfile"] = parent.get("pidfile")
         if parent is not None and not parent.get("logger") and not parent.get("syslog"):

@@ -238,6 +238,18 @@ def test_a_broker_of_kafkas_directory(start_broker: StartBroker, tmp_path: Path)
     assert (logs / "torn-0" / f"{99:020d}.kafka").read_bytes() == HELLO
 
 
+def test_a_broker_that_has_started_collects_garbage_again(start_broker: StartBroker) -> None:
+    script = """
+import gc, signal
+from twisted.scripts.twistd import run
+signal.signal(signal.SIGUSR2, lambda *_: print("it collects:", gc.isenabled(), flush=True))
+run()
+"""
+    broker = start_broker(program=(sys.executable, "-c", script))
+    broker.process.send_signal(signal.SIGUSR2)
+    assert broker.wait_for_line("it collects:").endswith("it collects: True\n")
+
+
 def test_a_second_signal_cuts_off_who_is_waited_for(start_broker: StartBroker) -> None:
     broker = start_broker(stop_timeout="1h", flush_interval="1h", flush_messages=1_000_000)
     with broker.connect() as client, broker.connect() as reader:
