@@ -126,10 +126,25 @@ def test_the_code_runs(program: list[Block], tmp_path: Path, start_broker: Start
     run([written(program, tmp_path, start_broker)])
 
 
+#: What is run each time of what uses Spark, and takes minutes as a whole.
+SPARK_DOCUMENTS = ("spark-read.md", "spark-load.md")
+
+
 @pytest.mark.spark
-def test_the_code_for_spark_runs(tmp_path: Path, start_broker: StartBroker) -> None:
+@pytest.mark.parametrize(
+    "are_first",
+    [pytest.param(True, id="first"), pytest.param(False, id="others", marks=pytest.mark.nightly)],
+)
+def test_the_code_for_spark_runs(
+    are_first: bool, tmp_path: Path, start_broker: StartBroker
+) -> None:
     """One program after the other in a process: each stops its session, and the JVM stays."""
-    run([written(each, tmp_path, start_broker) for each in PROGRAMS if uses_spark(each)])
+    programs = [
+        each
+        for each in PROGRAMS
+        if uses_spark(each) and (each[0].document.name in SPARK_DOCUMENTS) == are_first
+    ]
+    run([written(each, tmp_path, start_broker) for each in programs])
 
 
 def written(program: list[Block], directory: Path, start_broker: StartBroker) -> Path:

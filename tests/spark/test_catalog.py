@@ -47,6 +47,7 @@ def test_a_table_is_created_described_read_and_written(spark: SparkSession, opti
     spark.catalog.dropTempView("seen")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("dropped")
 def test_tables_that_keep_no_options_or_have_other_columns_are_refused(
     spark: SparkSession, options: str

@@ -111,6 +111,7 @@ def test_what_was_loaded_says_what_its_columns_hold(spark, tmp_path) -> None:
     assert found.count_rows(filter=pa.compute.field("offset") > 13) == 0
 
 
+@pytest.mark.nightly
 def test_compaction_and_vacuum_go_on_beside_a_stream(spark, tmp_path) -> None:
     """Small batches, and one who compacts and vacuums all the while: each row is there once."""
     path, over, versions = tmp_path / "table", threading.Event(), []

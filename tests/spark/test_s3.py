@@ -131,6 +131,7 @@ def test_of_racing_loads_exactly_one_wins(
     assert counted(s3, name, sink, tmp_path) == sent
 
 
+@pytest.mark.nightly
 def test_streams_go_to_tables_on_s3(spark, broker, s3, tmp_path) -> None:
     send(broker, "stream", 0, 60)
     reader = spark.readStream.format("hermes").options(**options_of(broker, "stream"))

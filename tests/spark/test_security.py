@@ -127,6 +127,7 @@ def test_a_load(spark: SparkSession, asking: Asking, tmp_path: Path) -> None:
         assert not each.is_file() or not leaks(each.read_bytes())
 
 
+@pytest.mark.nightly
 def test_a_table_keeps_where_the_password_is(spark: SparkSession, asking: Asking) -> None:
     def created(options: dict[str, str]) -> str:
         listed = ", ".join(f"`{name}` '{_quoted(text)}'" for name, text in options.items())

@@ -158,6 +158,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
     assert values(spark.read.parquet(str(tmp_path / "table"))) == PAYLOADS
 
 
+@pytest.mark.nightly
 def test_a_stream_goes_on_whose_first_batch_only_the_sink_has(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:

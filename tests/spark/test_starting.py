@@ -17,6 +17,7 @@ from hermes.spark.progress import ProgressListener
 from hermes.spark.streams import deduplicate, join_table, top_n
 
 
+@pytest.mark.nightly
 def test_no_start_adds_a_name_to_what_streams_share(
     spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:

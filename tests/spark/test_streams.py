@@ -152,6 +152,7 @@ def test_sessions_of_a_batch(spark: Any) -> None:
     assert collected(session_counts(df, "30s", time="time", by="page")) == sessions(rows, 30)
 
 
+@pytest.mark.nightly
 def test_windows_of_a_stream_and_rows_that_come_late(feed: Any, run: Any) -> None:
     source = feed()
     counts = tumbling_counts(source.stream(), "1m", time="time", by="page", watermark="30s")
@@ -170,6 +171,7 @@ def test_windows_of_a_stream_and_rows_that_come_late(feed: Any, run: Any) -> Non
     assert rows() == [((0, 60), "a", 4), ((60, 120), "b", 3)]
 
 
+@pytest.mark.nightly
 def test_sessions_of_a_stream_are_merged(feed: Any, run: Any) -> None:
     source = feed()
     counts = session_counts(source.stream(), "30s", time="time", by="page", watermark="1m")
@@ -235,6 +237,7 @@ def test_a_join_of_batches_takes_what_lies_within_the_bounds(spark: Any) -> None
     assert outer.columns == ["shown", "ad", "place", "clicked", "member"]
 
 
+@pytest.mark.nightly
 def test_streams_are_joined_and_what_stays_alone_comes_at_last(feed: Any, run: Any) -> None:
     shown, seen = feed(SHOWN, "shown"), feed(CLICKED, "clicked")
     outer = joined(
@@ -294,6 +297,7 @@ def test_top_n_of_a_batch(spark: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_top_n_of_a_stream(feed: Any, run: Any, spark: Any) -> None:
     source = feed()
     stream = source.stream()

@@ -8,12 +8,13 @@ from audited_kafka import AuditedKafkaTopic
 from coordination_servers import ServerProcess
 from replicated_cluster import ReplicatedCluster
 
+pytestmark = pytest.mark.nightly
+
 
 def test_one_of_20000_is_found_at_each_tier_and_nothing_where_nothing_is(tmp_path: Path) -> None:
     AuditedKafkaTopic(tmp_path / "a place", 20_000, kills=2).run()
 
 
-@pytest.mark.nightly
 def test_so_it_is_when_leaders_change(
     tmp_path: Path, coordination_server: Callable[[str], ServerProcess]
 ) -> None:

@@ -81,7 +81,7 @@ def of_clients(broker: RunningKafka, is_secured: bool) -> dict[str, Any]:
 @pytest.fixture(
     scope="module",
     params=[
-        "alone",
+        pytest.param("alone", marks=pytest.mark.nightly),
         "alone, secured",
         pytest.param("three, secured", marks=pytest.mark.nightly),
     ],

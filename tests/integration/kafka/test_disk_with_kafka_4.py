@@ -122,7 +122,10 @@ def consumed(kafka: KafkaProcess, count: int) -> list[str]:
     return text.split()
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "is_killed",
+    [pytest.param(False, id="stopped", marks=pytest.mark.nightly), pytest.param(True, id="killed")],
+)
 def test_a_partition_goes_from_kafka_to_hermes_and_back(tmp_path: Path, is_killed: bool) -> None:
     def leave(kafka: KafkaProcess) -> None:
         kafka.kill() if is_killed else kafka.stop()

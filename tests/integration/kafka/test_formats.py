@@ -91,8 +91,15 @@ def test_who_names_a_topic_first(tmp_path: Path) -> None:
         assert formats(broker) == {**expected, "later": "0.7"}
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize("wanted", ["kafka", "0.7"])
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [
+        ("kafka", "sync"),
+        ("0.7", "async"),
+        pytest.param("kafka", "async", marks=pytest.mark.nightly),
+        pytest.param("0.7", "sync", marks=pytest.mark.nightly),
+    ],
+)
 def test_without_acknowledgements_a_topic_is_what_the_setting_says_too(
     tmp_path: Path, kind: Any, wanted: str
 ) -> None:

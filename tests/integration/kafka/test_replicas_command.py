@@ -30,7 +30,7 @@ def broker() -> Iterator[RunningKafka]:
         yield kafka
 
 
-@pytest.fixture(params=["-k", "-Z"])
+@pytest.fixture(params=["-k", pytest.param("-Z", marks=pytest.mark.nightly)])
 def run(request: pytest.FixtureRequest, broker: RunningKafka) -> Run:
     places = {"-k": broker.bootstrap_servers, "-Z": broker.zookeeper_connect}
     where = [request.param, str(places[request.param])]

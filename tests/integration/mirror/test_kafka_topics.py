@@ -97,7 +97,14 @@ def by_partition(*some: list[tuple[int, Copied]]) -> list[list[Copied]]:
     ]
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "none",
+        "zstd",
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ("gzip", "snappy", "lz4")),
+    ],
+)
 @pytest.mark.parametrize("way", ["from Kafka", "to Kafka", "within Hermes"])
 def test_records_arrive_as_they_are(stack: ExitStack, kafka: str, way: str, codec: str) -> None:
     broker = hermes(stack)

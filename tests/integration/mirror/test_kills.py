@@ -5,7 +5,13 @@ from mirror_clusters import Clusters
 from mirror_kills import MirrorKills
 
 
-@pytest.mark.parametrize("embedded", [False, True], ids=["by itself", "in the broker"])
+@pytest.mark.parametrize(
+    "embedded",
+    [
+        pytest.param(False, id="by itself", marks=pytest.mark.nightly),
+        pytest.param(True, id="in the broker"),
+    ],
+)
 def test_everything_arrives_once_through_kills(clusters: Clusters, embedded: bool) -> None:
     run = MirrorKills(clusters, messages=60_000, kills=5, seed=1, embedded=embedded)
     run.run()

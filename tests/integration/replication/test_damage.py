@@ -140,7 +140,7 @@ def test_a_copy_that_cannot_be_opened_is_made_anew(start_cluster: StartCluster) 
     check_equal(cluster)
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
+@pytest.mark.parametrize("who", ["leader", pytest.param("follower", marks=pytest.mark.nightly)])
 def test_a_copy_in_service_that_cannot_be_opened_again_is_made_anew(
     start_cluster: StartCluster, who: str
 ) -> None:

@@ -37,6 +37,7 @@ def test_any_broker_is_killed(start_load: StartLoad, client: str) -> None:
     load.clients.check()
 
 
+@pytest.mark.nightly
 def test_all_are_killed_at_once(start_load: StartLoad) -> None:
     load = start_load("librdkafka")
     for _ in range(2):
