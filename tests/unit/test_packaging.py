@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import venv
 from collections.abc import Callable, Iterator
@@ -131,8 +130,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy_sources(directory / "source")
     sdist = directory / "sdist"
     sdist.mkdir()
-    with tarfile.open(build("sdist", directory / "source", sdist)) as archive:
-        archive.extractall(sdist, filter="data")
+    packed = build("sdist", directory / "source", sdist)
+    subprocess.run(["tar", "-x", "-C", sdist, "-f", packed], check=True)
     (unpacked,) = (path for path in sdist.iterdir() if path.is_dir())
     wheels = directory / "wheels"
     wheels.mkdir()

@@ -6,7 +6,6 @@ The data directory, with embedded coordination, is that of `written_data_directo
 import re
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -96,8 +95,7 @@ class Life:
     """What a broker of today found in the directory, what it read later, and the files by then."""
 
     def __init__(self, directory: Path) -> None:
-        with tarfile.open(PACKED) as packed:
-            packed.extractall(directory, filter="data")
+        subprocess.run(["tar", "-x", "-C", directory, "-f", PACKED], check=True)
         self.data = directory / "data"
         self.files_before = files(self.data)
         broker = BrokerProcess(directory / "broker", settings(directory))
