@@ -1,7 +1,6 @@
 """`hermes console`: the web console of a broker or a whole cluster, on a port of its own."""
 
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from hermes.errors import HermesError
 from hermes.listening import Listener
 from hermes.reactors import make_reactor
 from hermes.security import ClientSecurity
+from hermes.security.secret_files import replace_secret_file
 
 _LISTEN: Final = "tcp:8092:interface=127.0.0.1"
 _LEAST_CHARACTERS: Final = 8
@@ -41,10 +41,11 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
         password = sys.stdin.readline().rstrip("\n")
     if len(password) < _LEAST_CHARACTERS:
         raise HermesError(f"a password has {_LEAST_CHARACTERS} characters or more")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        os.fchmod(descriptor, 0o600)
-        file.write(hash_password(password) + "\n")
+    target, content = path.resolve(), f"{hash_password(password)}\n".encode()
+    try:
+        replace_secret_file(target, content, target.stat() if target.exists() else None)
+    except OSError as error:
+        raise HermesError(f"can't write {path}: {error.strerror}") from None
     note(f"{path} holds the password now")
     ctx.exit()
 

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
 from typing import Final
@@ -14,6 +14,7 @@ from zope.interface import implementer
 
 from hermes.errors import ConfigError
 from hermes.interfaces import AuthenticatorSettings, Disguise, IAuthenticator, User
+from hermes.security.secret_files import replace_secret_file
 from hermes.security.users import Users
 
 #: Some eighty thousand users.
@@ -161,7 +162,7 @@ def change_users_file(
             content = changed.encode()
             if len(content) > _MOST_BYTES:  # nobody could read it again
                 raise _too_large(path)
-            _replace(target, content, None if is_new else os.stat(target))
+            replace_secret_file(target, content, None if is_new else os.stat(target))
             return changed
     except OSError as error:
         raise ConfigError("users_file", f"can't write {path}: {error.strerror}") from None
@@ -176,24 +177,3 @@ def _locked(directory: Path) -> Iterator[None]:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _replace(target: Path, content: bytes, owner: os.stat_result | None) -> None:
-    draft = target.with_name(f".{target.name}.new")
-    with suppress(FileNotFoundError):  # of a command that was killed
-        draft.unlink()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
-            if owner is not None and (owner.st_uid, owner.st_gid) != (os.getuid(), os.getgid()):
-                os.fchown(descriptor, owner.st_uid, owner.st_gid)  # the broker's, not root's
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(draft, target)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise

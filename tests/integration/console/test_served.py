@@ -120,4 +120,13 @@ def test_the_command_makes_a_password_file(tmp_path: Path) -> None:
     assert not path.exists()
     made = hermes("--write-password", str(path), text=PASSWORD + "\n")
     assert (made.returncode, path.stat().st_mode & 0o777) == (0, 0o600)
-    assert path.read_text().startswith("scrypt$")
+    first = path.read_text()
+    assert first.startswith("scrypt$")
+    # Where no file can be made, as on a full disk, the old one stays.
+    (tmp_path / ".password.new").mkdir()
+    failed = hermes("--write-password", str(path), text=PASSWORD + "\n")
+    assert (failed.returncode, failed.stderr) == (
+        1,
+        f"hermes: can't write {path}: Is a directory\n",
+    )
+    assert path.read_text() == first
