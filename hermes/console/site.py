@@ -106,10 +106,12 @@ class ConsoleResource(Resource):
         done: Deferred[None] = Deferred()
 
         def end() -> None:
-            self._console.close()
-            for each in {self._pool, self._stream_pool}:
-                each.stop()
-            self._reactor.callFromThread(done.callback, None)
+            try:
+                self._console.close()
+            finally:
+                for each in {self._pool, self._stream_pool}:
+                    each.stop()
+                self._reactor.callFromThread(done.callback, None)
 
         # Not in the pool, which couldn't wait for itself.
         self._reactor.callInThread(end)

@@ -209,3 +209,24 @@ def test_only_so_many_searches_are_under_way(client, monkeypatch):
     assert response.startswith("HTTP/1.1 503 ")
     assert "Content-Disposition" not in response
     assert "never" not in response
+
+
+def test_a_console_that_can_not_be_closed_holds_up_no_stop():
+    stopped = []
+
+    class Threads(NoThreads):
+        def stop(self):
+            stopped.append(self)
+
+    class Closed(Console):
+        def close(self):
+            raise OSError
+
+    class InThreads(Reactor):
+        def callInThread(self, call):
+            with pytest.raises(OSError):
+                call()
+
+    threads = Threads()
+    assert ConsoleResource(InThreads(), Closed(), threads).stop().called
+    assert stopped == [threads]
