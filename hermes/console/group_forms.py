@@ -2,7 +2,7 @@
 
 import json
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from hermes.client.places import PartitionPlace, parse_reset_position
 from hermes.console.change_log import failures_logged, log_change
@@ -27,6 +27,9 @@ _NAMED: Final = ("earliest", "latest")
 _VALUE: Final = "value"
 _CONFIRM: Final = "confirm"
 
+#: A body has 64 KiB at most, of which a form needs some for itself.
+_MOST_CHANGES_BYTES: Final = 60 * 1024
+
 
 # -- reset --------------------------------------------------------------------------------------
 
@@ -37,15 +40,22 @@ def _preview(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     topic, to, value = request.text("topic"), request.text("to"), request.text(_VALUE)
     changes: list[OffsetChange] = []
     errors: dict[str, str] = {}
+    given = ""
     try:
         place = _place(to, value)
         changer = sources.group_changes[reader.kind]
-        changes = changer.preview(name, topic, place, request.viewer.sees_topic)
+        found = changer.preview(name, topic, place, request.viewer.sees_topic)
+        given = json.dumps(
+            [[each.topic, each.partition, each.before, each.after] for each in found]
+        )
+        if len(quote_plus(given)) > _MOST_CHANGES_BYTES:
+            text = f"{len(found)} offsets are more than a page can change: choose one topic, or use"
+            raise InputError(f"{text} hermes groups reset.")
+        changes = found
     except GroupActiveError:
         raise
     except HermesError as error:
         errors[error.name if isinstance(error, FieldError) else WHOLE] = str(error)
-    given = [[each.topic, each.partition, each.before, each.after] for each in changes]
     return sources.form_page(
         request,
         "groups",
@@ -57,7 +67,7 @@ def _preview(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         action=_action(name, reader, "reset"),
         topics=_topics(reader, request, name),
         changes=changes,
-        given=json.dumps(given),
+        given=given,
         to=f"{to} {value}".strip(),
     )
 
