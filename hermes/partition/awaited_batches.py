@@ -38,11 +38,24 @@ _LAST_SEQUENCE: Final = 2**31 - 1
 
 
 class _Awaited(NamedTuple):
-    """The first batch of a producer that is to come again, by its first message's number."""
+    """The first batch of a producer that is to come again, by its first message's number.
+
+    Attributes:
+        until: when it is awaited no longer.
+        behind: the first that was refused after it, and until when; that is awaited then.
+    """
 
     epoch: int
     sequence: int
     until: float
+    behind: tuple[int, float] | None = None
+
+    def with_later(self, sequence: int, until: float) -> "_Awaited":
+        """Note that one after it was refused: it isn't awaited for any longer by that."""
+        first = sequence if self.behind is None else self.behind[0]
+        if self._replace(sequence=sequence).is_before(self.epoch, first):
+            first = sequence
+        return self._replace(behind=(first, until))
 
     def is_before(self, epoch: int, sequence: int) -> bool:
         """Whether it comes before what begins with that number, in that epoch."""
@@ -78,11 +91,18 @@ class AwaitedBatches:
                 continue
             key = topic, partition, header.producer_id
             epoch, sequence = header.producer_epoch, header.base_sequence
+            made = _Awaited(epoch, sequence, until)
             known = self.batches.pop(key, None)
-            # What is of an older epoch never comes again.
-            if known and (known.epoch > epoch or known.is_before(epoch, sequence)):
-                epoch, sequence = known.epoch, known.sequence
-            self.batches[key] = _Awaited(epoch, sequence, until)
+            if known is not None and known.epoch >= epoch:
+                if known.epoch > epoch:  # what is of an older epoch never comes again
+                    made = known
+                elif known.is_before(epoch, sequence):
+                    made = known.with_later(sequence, until)
+                elif known.sequence == sequence:
+                    made = made._replace(behind=known.behind)
+                else:
+                    made = made._replace(behind=(known.sequence, known.until))
+            self.batches[key] = made
             if len(self.batches) > MOST_AWAITED:
                 del self.batches[next(iter(self.batches))]
 
@@ -100,19 +120,26 @@ class AwaitedBatches:
         for header in headers:
             key = topic, partition, header.producer_id
             epoch, sequence = header.producer_epoch, header.base_sequence
-            known = self.batches.get(key)
+            known, has = self._now(key), copied.get(header.producer_id)
             if known is None or not known.is_before(epoch, sequence):
                 continue
-            has = copied.get(header.producer_id)
-            if self._seconds() >= known.until or (
-                has and has.batches and known.is_before(has.epoch, has.last_sequence + 1)
-            ):
+            if has and has.batches and known.is_before(has.epoch, has.last_sequence + 1):
                 del self.batches[key]
                 continue
             raise EarlierBatchAwaitedError(
                 f"producer {header.producer_id}: its batch that begins with sequence number "
                 f"{known.sequence} was refused; send it again before that with {sequence}"
             )
+
+    def _now(self, key: _Key) -> _Awaited | None:
+        """What is awaited, once what was awaited for too long is given up."""
+        known = self.batches.get(key)
+        while known is not None and self._seconds() >= known.until:
+            del self.batches[key]
+            if known.behind is None:
+                return None
+            known = self.batches[key] = _Awaited(known.epoch, *known.behind)
+        return known
 
     def arrived(self, topic: str | UUID, partition: int, headers: Iterable[BatchHeader]) -> None:
         for header in headers:

@@ -177,9 +177,10 @@ def check_batches(
 ) -> Sequence[BatchHeader]:
     """Find the whole batches of an answer; bytes after them are the beginning of one more.
 
-    A batch's own offset is the one thing in it that its CRC doesn't cover. So a hole before it,
-    which compaction leaves, is believed only where the batch fits before what comes after it: of a
-    log without holes a larger offset never does.
+    A batch's CRC covers neither its own offset nor its leader's epoch. So a hole before it, which
+    compaction leaves, is believed only where the batch fits before what comes after it: of a log
+    without holes a larger offset never does. An epoch is believed between those of its neighbours:
+    of the first batch of an epoch a bit may be lost without anybody's knowing.
 
     Args:
         end, last_epoch: of the follower's log.

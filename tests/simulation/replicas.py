@@ -38,7 +38,7 @@ from hermes.errors import (
 )
 from hermes.partition.batch_appends import AppendedBatches, check_and_append
 from hermes.protocol.kafka_errors import Code
-from hermes.protocol.record_batches import BatchRules, check_batches
+from hermes.protocol.record_batches import BatchRules, check_batches, next_in
 from hermes.replication import following
 from hermes.replication.awaiting import Awaiting
 from hermes.replication.electing import Refusals
@@ -614,7 +614,7 @@ class ReplicaBroker:
     ) -> None:
         to = self.cluster.brokers[fetch.broker_id]
         if data and self.cluster.is_damaged():
-            place = self.cluster.chance.randrange(len(data))
+            place = _checked(data, self.cluster.chance.randrange(len(data)))
             data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         connection.to_client(to.answered, fetch.token, answer, data)
         self._answered_at[connection] = self.now
@@ -819,3 +819,11 @@ def lives_of(session: TreeSession, *, watch: bool = False) -> dict[int, int]:
         for path, name, node in found
         if node is not None
     }
+
+
+def _checked(data: bytes, place: int) -> int:
+    """The place or, in a batch's leader epoch, which no checksum covers, one behind that."""
+    begin = 0
+    while (header := next_in(data, begin)) is not None and begin + header.size_bytes <= place:
+        begin += header.size_bytes
+    return place + 4 if header is not None and 12 <= place - begin < 16 else place

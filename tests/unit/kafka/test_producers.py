@@ -376,6 +376,44 @@ def test_what_never_comes_is_not_awaited_for_ever(awaited, clock):
     assert len(awaited.batches) == 0
 
 
+def test_what_is_refused_behind_a_batch_does_not_keep_it_awaited(awaited, clock):
+    """It was stored by a leader whose log was lost, say: its producer goes on, and tries again."""
+    awaited.expect("clicks", 0, headers(4), seconds=5)
+    for _ in range(5):
+        for sequence in (8, 6, 10):
+            with pytest.raises(EarlierBatchAwaitedError):
+                awaited.check("clicks", 0, headers(sequence))
+            awaited.expect("clicks", 0, headers(sequence), seconds=5)
+        clock.advance(1)
+    # Now it is the next one without which nothing goes on.
+    for sequence in (8, 10):
+        with pytest.raises(EarlierBatchAwaitedError, match="number 6 was refused"):
+            awaited.check("clicks", 0, headers(sequence))
+        awaited.expect("clicks", 0, headers(sequence), seconds=5)
+    awaited.check("clicks", 0, headers(6))
+    clock.advance(4)
+    with pytest.raises(EarlierBatchAwaitedError, match="number 8 was refused"):
+        awaited.check("clicks", 0, headers(10))
+    clock.advance(1)
+    awaited.check("clicks", 0, headers(10))
+    assert len(awaited.batches) == 0
+
+
+def test_a_batch_that_is_refused_once_more_is_awaited_for_longer(awaited, clock):
+    for _ in range(3):
+        for sequence in (4, 6):
+            awaited.expect("clicks", 0, headers(sequence), seconds=5)
+        clock.advance(4)
+        with pytest.raises(EarlierBatchAwaitedError, match="number 4 was refused"):
+            awaited.check("clicks", 0, headers(6))
+    awaited.expect("clicks", 0, headers(2), seconds=5)
+    clock.advance(3)  # 4 and 6 had less time left, and none now
+    with pytest.raises(EarlierBatchAwaitedError, match="number 2 was refused"):
+        awaited.check("clicks", 0, headers(6))
+    clock.advance(2)
+    awaited.check("clicks", 0, headers(6))
+
+
 def test_no_more_are_awaited_than_there_is_memory_for(awaited):
     for producer in range(MOST_AWAITED + 5):
         awaited.expect("clicks", 0, headers(4, producer=producer))
