@@ -21,7 +21,7 @@ from hermes.storage.producer_states import ProducerState
 #: A producer in a partition: the topic as its requests name it, the partition, the producer's id.
 _Key = tuple[str | UUID, int, int]
 
-#: How many batches are awaited at most, those of long ago are forgotten first: about 3 MB.
+#: How many batches are awaited at most, those of long ago are forgotten first: about 4 MB.
 MOST_AWAITED: Final = 10_000
 
 #: How long a batch is awaited. What was under way when it was refused came long ago then, and who
