@@ -55,7 +55,7 @@ class Event(Enum):
     DISMISSED = auto()
 
 
-#: How many others stay in sync where one leaves because it stops.
+#: How many others stay in sync where one leaves: a single one's disk may be gone already.
 _LEAST_LEFT: Final = 2
 
 #: Each event leads somewhere from every state: the node is written by others, too. Nothing leads
@@ -454,7 +454,7 @@ class Replica:
                 return self._forfeit(state, life)
             self.hand_over(now)
         if (self._wants_out or self._is_stopping) and self._hand_over is None:
-            return self._leave(state)
+            return self._leave(state, life)
         if self.leading is not None:
             return self._led_change(self.leading, facts, now)
         if self.role is not Role.FOLLOWING:
@@ -484,11 +484,15 @@ class Replica:
             return None
         return _of(state, "lack", lambda found: lacking(found, me))
 
-    def _leave(self, state: PartitionState) -> Change | None:
-        leave = partial(left, broker_id=self.broker_id, least=1 if self._wants_out else _LEAST_LEFT)
-        if self.broker_id not in state.isr or not _is_possible(leave, state):
-            return None
-        return Change("leave", leave)
+    def _leave(self, state: PartitionState, life: int) -> Change | None:
+        me, others = self.broker_id, state.isr - {self.broker_id}
+        leave = partial(left, broker_id=me, least=_LEAST_LEFT)
+        if me in state.isr and _is_possible(leave, state):
+            return Change("leave", leave)
+        if self._wants_out and state.is_led_by(me, life):
+            # The other one is to lead, and to take this one out: it does if it lives.
+            return next((self._handing_over(state, to) for to in others & self.lives.keys()), None)
+        return None
 
     def _led_change(self, leading: Leading, facts: LogFacts, now: float) -> Change | None:
         hand_over = self._hand_over

@@ -193,7 +193,9 @@ class Invariants:
         having = [
             number
             for number, copy in self.copies.items()
-            if copy.is_lost or (copy.flushed >= batch.end and batch in copy.batches)
+            if copy.is_lost
+            or (copy.flushed >= batch.end and batch in copy.batches)
+            or copy.start >= batch.end  # deleted, before an unclean election of who hadn't heard
         ]
         if len(having) < least:
             self.world.breaks(f"{broker.process} shows {batch}, which only {having} have")

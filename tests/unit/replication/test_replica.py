@@ -183,15 +183,42 @@ def test_no_epoch_is_led_that_is_over_in_the_log() -> None:
     assert played.replica.role is Role.LEADING
 
 
-def test_who_is_out_of_service_leaves_if_it_can() -> None:
+@pytest.mark.parametrize("leader", [1, 2])
+def test_who_is_out_of_service_leaves_two_in_sync(leader: int) -> None:
+    three = replace(LED, replicas=(1, 2, 3), leader=leader, isr=frozenset({1, 2, 3}))
+    three = replace(three, life=LIVES[leader])
+    played = Played(three)
+    played.learn(three, {**LIVES, 3: 33})
+    played.due()
+    played.replica.lost()
+    (change,) = (each for each in played.due() if not isinstance(each, EndEpoch))
+    assert isinstance(change, Change)
+    assert played.carry_out(change) == left(three, 1)
+    assert played.state.leader == (NOBODY if leader == 1 else 2)
+
+
+def test_who_is_out_of_service_leaves_no_single_one_in_sync() -> None:
+    """Its disk may be gone: then this one has what was committed, and leads when it is back."""
+    played = Played(FOLLOWED)
+    played.due()
+    played.replica.lost()
+    played.learn(FOLLOWED, {1: 11})
+    assert played.due() == []
+    assert played.replica.role is Role.OFFLINE
+    played.replica.opened(is_whole=True)
+    assert played.carry_out(played.only(Change)) == led_by(FOLLOWED, 1, 11)
+
+
+def test_a_leader_out_of_service_lets_the_other_one_in_sync_lead_and_take_it_out() -> None:
     played = Played(LED)
     played.due()
     played.replica.lost()
-    end, change = played.due()
-    assert end == EndEpoch()
-    assert isinstance(change, Change)
-    assert played.carry_out(change) == left(LED, 1)
-    assert played.state.leader == NOBODY
+    played.learn(LED, {1: 11})
+    assert played.due() == [EndEpoch()], "nobody else is there"
+    played.learn(LED, LIVES)
+    assert played.carry_out(played.only(Change)) == handed_over(LED, 1, 2, 22)
+    assert played.state.isr == {1, 2}
+    assert played.due() == []
 
 
 def test_a_copy_that_is_not_whole_starts_over_in_an_epoch_that_counted_nothing_of_it() -> None:
