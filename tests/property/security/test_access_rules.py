@@ -71,7 +71,11 @@ def naive(
         return True
     if operation != "describe":
         return False
-    shows = {"topic": ["produce", "consume"], "group": ["group"], "cluster": []}[resource.kind]
+    shows = {
+        "topic": ["produce", "consume", "delete", "admin"],
+        "group": ["group"],
+        "cluster": ["admin"],
+    }[resource.kind]
     return any(naive(given, principal, groups, each, resource) for each in shows)
 
 
