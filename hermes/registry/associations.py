@@ -92,11 +92,13 @@ class Dissociate:
                 INVALID_REQUEST,
                 f"{quoted(self.resource_id)} has the types {', '.join(types)}: say which",
             )
-        frozen = next((each for each in found if each.is_frozen), None)
-        if frozen is not None and not self.cascade:
+        frozen = [each for each in found if each.is_frozen]
+        if frozen and not self.cascade:
+            # The same one after a restart, which gives associations another order.
+            first = min(frozen, key=lambda each: each.kind)
             raise RegistryError(
                 ASSOCIATION_EXISTS,
-                f"the {frozen.kind} of {quoted(frozen.resource_name)} is frozen: it goes only with "
+                f"the {first.kind} of {quoted(first.resource_name)} is frozen: it goes only with "
                 "its resource (cascadeLifecycle=true)",
             )
         own = {each.subject for each in found if self.cascade and each.lifecycle == "STRONG"}
