@@ -41,9 +41,9 @@ def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -
         password = sys.stdin.readline().rstrip("\n")
     if len(password) < _LEAST_CHARACTERS:
         raise HermesError(f"a password has {_LEAST_CHARACTERS} characters or more")
-    target, content = path.resolve(), f"{hash_password(password)}\n".encode()
+    content = f"{hash_password(password)}\n".encode()
     try:
-        replace_secret_file(target, content, target.stat() if target.exists() else None)
+        replace_secret_file(path.resolve(), content)
     except OSError as error:
         raise HermesError(f"can't write {path}: {error.strerror}") from None
     note(f"{path} holds the password now")

@@ -7,11 +7,12 @@ from pathlib import Path
 __all__ = ["replace_secret_file"]
 
 
-def replace_secret_file(target: Path, content: bytes, owner: os.stat_result | None) -> None:
-    """Write a file whole, or leave what was there; `owner`: of whom it is to be, None for oneself.
+def replace_secret_file(target: Path, content: bytes) -> None:
+    """Write a file whole, or leave what was there; it stays that owner's.
 
     Raises OSError if it can't be written.
     """
+    owner = os.stat(target) if os.path.lexists(target) else None
     draft = target.with_name(f".{target.name}.new")
     with suppress(FileNotFoundError):  # of a command that was killed
         draft.unlink()

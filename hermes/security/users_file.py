@@ -162,7 +162,7 @@ def change_users_file(
             content = changed.encode()
             if len(content) > _MOST_BYTES:  # nobody could read it again
                 raise _too_large(path)
-            replace_secret_file(target, content, None if is_new else os.stat(target))
+            replace_secret_file(target, content)
             return changed
     except OSError as error:
         raise ConfigError("users_file", f"can't write {path}: {error.strerror}") from None

@@ -19,6 +19,7 @@ from disks import Disk, ProcessFiles
 from invariants import Invariants
 from machines import Machine, Process
 from network import Connection, Network
+from rot import LEADER_EPOCH
 from twisted.python.failure import Failure
 from world import World
 
@@ -826,4 +827,5 @@ def _checked(data: bytes, place: int) -> int:
     begin = 0
     while (header := next_in(data, begin)) is not None and begin + header.size_bytes <= place:
         begin += header.size_bytes
-    return place + 4 if header is not None and 12 <= place - begin < 16 else place
+    is_epoch = header is not None and place - begin in LEADER_EPOCH
+    return place + len(LEADER_EPOCH) if is_epoch else place

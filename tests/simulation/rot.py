@@ -23,8 +23,9 @@ _LOGS = "/data/logs"
 #: How often something is lost, in a second: one of them.
 _RATES = 3.0, 12.0
 
-#: Of a batch what no checksum covers: its offset, and the leader's epoch.
-_UNCOVERED = (*range(8), *range(12, 16))
+#: Of a batch what no checksum covers: its offset, and its leader's epoch.
+LEADER_EPOCH = range(12, 16)
+_UNCOVERED = (*range(8), *LEADER_EPOCH)
 
 
 class Scene(Protocol):
