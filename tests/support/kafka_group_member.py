@@ -73,9 +73,18 @@ def _read_by_confluent(
     while not _stopping:
         messages = [each for each in consumer.consume(20, 0.1) if not each.error()]
         _print_seen(((e.partition(), e.offset(), e.value()) for e in messages), ends)
-        # librdkafka 2.16 begins a partition that it has again, at auto.offset.reset, if a rebalance
-        # came while it asked where that is: one answer is outdated and starts a timer, which the
-        # next answer doesn't stop. Whoever commits what then comes takes the group back.
+        # librdkafka 2.16 begins a partition that it has again at auto.offset.reset, whatever others
+        # committed meanwhile, if a rebalance came when it first asked where that is: one answer is
+        # outdated and starts a timer, which the next answer doesn't stop. Whoever commits what then
+        # comes takes the group back.
+        new = [TopicPartition(topic, number) for number in ends if number not in came]
+        try:
+            found = consumer.committed(new, 10) if new else []
+        except KafkaException:
+            continue
+        if any(each.error for each in found):
+            continue
+        came.update({each.partition: each.offset for each in found})
         for number, end in list(ends.items()):
             if end < came.get(number, 0):
                 del ends[number]
