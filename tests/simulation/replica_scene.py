@@ -20,6 +20,7 @@ from hermes.coordination.replicas import ReplicaTree
 from hermes.coordination.topic_tree import TopicTree
 from hermes.errors import WrongStateError
 from hermes.replication.leading import LeaderSettings
+from hermes.replication.replica import Role
 from hermes.replication.state import (
     PartitionState,
     TopicReplicas,
@@ -270,8 +271,10 @@ class ReplicatedPartition:
             return False
         if self.invariants.is_settling:
             return False
-        leader = self.cluster.brokers[state.leader].log
-        is_shown = int(leader.high_watermark) == leader.end_offset
+        leader = self.cluster.brokers[state.leader]
+        if leader.replica.role is not Role.LEADING:  # its log may not be open yet
+            return False
+        is_shown = int(leader.log.high_watermark) == leader.log.end_offset
         is_preferred = state.leader == state.replicas[0]
         return is_shown and is_preferred and state.isr == frozenset(state.replicas)
 
