@@ -454,7 +454,7 @@ class Replica:
                 return self._forfeit(state, life)
             self.hand_over(now)
         if (self._wants_out or self._is_stopping) and self._hand_over is None:
-            return self._leave(state, life)
+            return self._leave(state)
         if self.leading is not None:
             return self._led_change(self.leading, facts, now)
         if self.role is not Role.FOLLOWING:
@@ -484,13 +484,14 @@ class Replica:
             return None
         return _of(state, "lack", lambda found: lacking(found, me))
 
-    def _leave(self, state: PartitionState, life: int) -> Change | None:
+    def _leave(self, state: PartitionState) -> Change | None:
         me, others = self.broker_id, state.isr - {self.broker_id}
         leave = partial(left, broker_id=me, least=_LEAST_LEFT)
         if me in state.isr and _is_possible(leave, state):
             return Change("leave", leave)
-        if self._wants_out and state.is_led_by(me, life):
-            # The other one is to lead, and to take this one out: it does if it lives.
+        if self._wants_out and state.leader == me:
+            # Perhaps from before a restart. The other one is to lead, and to take this one out: it
+            # does if it lives.
             return next((self._handing_over(state, to) for to in others & self.lives.keys()), None)
         return None
 

@@ -209,14 +209,20 @@ def test_who_is_out_of_service_leaves_no_single_one_in_sync() -> None:
     assert played.carry_out(played.only(Change)) == led_by(FOLLOWED, 1, 11)
 
 
-def test_a_leader_out_of_service_lets_the_other_one_in_sync_lead_and_take_it_out() -> None:
-    played = Played(LED)
-    played.due()
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_leader_out_of_service_lets_the_other_one_in_sync_lead_and_take_it_out(
+    is_restarted: bool,
+) -> None:
+    led = replace(LED, life=LED.life - is_restarted)
+    played = Played(led)
+    ended = [] if is_restarted else [EndEpoch()]
+    if not is_restarted:
+        played.due()
     played.replica.lost()
-    played.learn(LED, {1: 11})
-    assert played.due() == [EndEpoch()], "nobody else is there"
-    played.learn(LED, LIVES)
-    assert played.carry_out(played.only(Change)) == handed_over(LED, 1, 2, 22)
+    played.learn(led, {1: 11})
+    assert played.due() == ended, "nobody else is there"
+    played.learn(led, LIVES)
+    assert played.carry_out(played.only(Change)) == handed_over(led, 1, 2, 22)
     assert played.state.isr == {1, 2}
     assert played.due() == []
 
