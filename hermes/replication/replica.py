@@ -30,6 +30,7 @@ from hermes.replication.state import (
     lacking,
     led_by,
     left,
+    resigned,
 )
 
 
@@ -485,14 +486,14 @@ class Replica:
         return _of(state, "lack", lambda found: lacking(found, me))
 
     def _leave(self, state: PartitionState) -> Change | None:
-        me, others = self.broker_id, state.isr - {self.broker_id}
+        me = self.broker_id
         leave = partial(left, broker_id=me, least=_LEAST_LEFT)
         if me in state.isr and _is_possible(leave, state):
             return Change("leave", leave)
-        if self._wants_out and state.leader == me:
-            # Perhaps from before a restart. The other one is to lead, and to take this one out: it
-            # does if it lives.
-            return next((self._handing_over(state, to) for to in others & self.lives.keys()), None)
+        if self._wants_out and state.leader == me and len(state.isr) > 1:
+            # Perhaps from before a restart. Who is in service leads, and takes this one out; if both
+            # aren't, who is first again.
+            return _of(state, "resign", lambda found: resigned(found, me))
         return None
 
     def _led_change(self, leading: Leading, facts: LogFacts, now: float) -> Change | None:

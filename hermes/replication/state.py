@@ -116,6 +116,12 @@ def handed_over(state: PartitionState, leader: int, successor: int, life: int) -
     return led_by(state, successor, life)
 
 
+def resigned(state: PartitionState, leader: int) -> PartitionState:
+    """The leader lets whoever is in sync, and can, become leader: itself, too."""
+    _check_leader(state, leader)
+    return replace(state, leader=NOBODY, life=NO_LIFE)
+
+
 def unclean(state: PartitionState, broker_id: int, life: int) -> PartitionState:
     """Let a replica lead which may lack what was committed, since an operator wants that."""
     if broker_id not in state.replicas:
@@ -153,9 +159,8 @@ def left(state: PartitionState, broker_id: int, *, least: int = 1) -> PartitionS
     isr = state.isr - {broker_id}
     if len(isr) < least:
         raise LastReplicaError(f"broker {broker_id} is one of the last in-sync replicas")
-    if state.leader != broker_id:
-        return replace(state, isr=isr)
-    return replace(state, isr=isr, leader=NOBODY, life=NO_LIFE)
+    left_by = replace(state, isr=isr)
+    return left_by if state.leader != broker_id else resigned(left_by, broker_id)
 
 
 def forfeited(state: PartitionState, broker_id: int) -> PartitionState:

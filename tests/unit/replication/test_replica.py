@@ -25,11 +25,13 @@ from hermes.replication.replica import (
     Role,
 )
 from hermes.replication.state import (
+    NO_LIFE,
     PartitionState,
     forfeited,
     handed_over,
     led_by,
     left,
+    resigned,
     unclean,
 )
 
@@ -210,21 +212,28 @@ def test_who_is_out_of_service_leaves_no_single_one_in_sync() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_leader_out_of_service_lets_the_other_one_in_sync_lead_and_take_it_out(
+def test_a_leader_out_of_service_lets_who_is_in_sync_lead_and_take_it_out(
     is_restarted: bool,
 ) -> None:
     led = replace(LED, life=LED.life - is_restarted)
     played = Played(led)
-    ended = [] if is_restarted else [EndEpoch()]
     if not is_restarted:
         played.due()
     played.replica.lost()
-    played.learn(led, {1: 11})
-    assert played.due() == ended, "nobody else is there"
-    played.learn(led, LIVES)
-    assert played.carry_out(played.only(Change)) == handed_over(led, 1, 2, 22)
-    assert played.state.isr == {1, 2}
-    assert played.due() == []
+    gone = played.carry_out(played.only(Change))
+    assert gone == resigned(led, 1) == replace(led, leader=NOBODY, life=NO_LIFE)
+    assert played.due() == [], "the other one may be out of service, too"
+    played.replica.opened(is_whole=True)
+    played.learn(gone)
+    assert played.carry_out(played.only(Change)) == led_by(gone, 1, 11)
+
+
+def test_the_only_one_in_sync_stays_leader_out_of_service() -> None:
+    alone = replace(LED, isr=frozenset({1}))
+    played = Played(alone)
+    played.due()
+    played.replica.lost()
+    assert played.due() == [EndEpoch()]
 
 
 def test_a_copy_that_is_not_whole_starts_over_in_an_epoch_that_counted_nothing_of_it() -> None:

@@ -26,6 +26,7 @@ from hermes.replication.state import (
     left,
     moved,
     moving,
+    resigned,
     parse_replicas,
     shrunk,
     unclean,
@@ -148,13 +149,14 @@ def test_a_move_is_cancelled_unless_only_who_it_adds_is_in_sync() -> None:
 BROKERS = st.integers(1, 5)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), BROKERS, BROKERS, st.permutations(range(1, 6)))))
+@given(st.lists(st.tuples(st.integers(0, 10), BROKERS, BROKERS, st.permutations(range(1, 6)))))
 def test_whatever_is_changed_in_whatever_order_keeps_what_must_hold(steps: list[Any]) -> None:
     state = STATE
     for kind, one, other, target in steps:
         changes: list[Callable[[], PartitionState]] = [
             partial(led_by, state, one, other),
             partial(handed_over, state, one, other, 5),
+            partial(resigned, state, one),
             partial(unclean, state, one, 5),
             partial(shrunk, state, state.leader, {other}),
             partial(expanded, state, state.leader, {other}),
