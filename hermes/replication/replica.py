@@ -491,8 +491,8 @@ class Replica:
         if me in state.isr and _is_possible(leave, state):
             return Change("leave", leave)
         if self._wants_out and state.leader == me and len(state.isr) > 1:
-            # Perhaps from before a restart. Who is in service leads, and takes this one out; if both
-            # aren't, who is first again.
+            # Perhaps since before a restart. Who is in service leads, and takes this one out; where
+            # nobody is, who is first again.
             return _of(state, "resign", lambda found: resigned(found, me))
         return None
 

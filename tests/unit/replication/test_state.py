@@ -26,8 +26,8 @@ from hermes.replication.state import (
     left,
     moved,
     moving,
-    resigned,
     parse_replicas,
+    resigned,
     shrunk,
     unclean,
 )
