@@ -76,7 +76,7 @@ ROOMS = {
     "logs metrics protocol quoting security web",
     "tap": "broker cluster config console errors kafka logs reactors registry security web",
     "twistd": "config errors extras mirror tap",
-    "testing": "broker config errors kafka keywords reactors security server tap",
+    "testing": "broker config errors kafka keywords protocol reactors security server tap",
     "cli": "__init__ audit avro backoff client config console coordination errors "
     "extras interfaces listening mirror offline plugins protocol quoting reactors registry schemas "
     "security server spark storage transactions web",

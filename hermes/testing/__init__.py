@@ -41,6 +41,7 @@ from hermes.config.addresses import BrokerAddress
 from hermes.config.loading import parse_broker_config
 from hermes.errors import ArgumentError, ConfigError, HermesError
 from hermes.keywords import explains_keywords
+from hermes.protocol import check_kafka_topic_name
 from hermes.reactors import make_reactor, release_reactor
 from hermes.tap import mount_kafka, mount_registry
 
@@ -198,6 +199,7 @@ def running_kafka(
 
     Raises:
         ArgumentError: the topics are a single string.
+        InvalidTopicError: Kafka doesn't allow a topic's name.
         ConfigError: a setting is wrong.
         HermesError: it could not start; the text says why.
     """
@@ -206,6 +208,8 @@ def running_kafka(
     if isinstance(topics, str):
         raise ArgumentError(f"topics: expected a list of names, got {topics!r}")
     counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+    for name in counts:  # a broker goes on without such a topic, with a line in its log
+        check_kafka_topic_name(name)
     values = {
         "kafka_listen": "tcp:0:interface=127.0.0.1",
         "group_initial_rebalance_delay": "0s",  # a test's members come when they come

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_clients import Confluent, Sent
 
 from hermes.client import SimpleConsumer
-from hermes.errors import ArgumentError
+from hermes.errors import ArgumentError, InvalidTopicError
 from hermes.testing import RunningKafka, running_broker, running_kafka
 
 
@@ -52,6 +52,14 @@ def test_a_topic_may_have_settings_of_its_own_besides() -> None:
         assert topics(admin(kafka)) == {"clicks": 3, "others": 2}
         found = {each.name: each.value for each in consumer.describe_settings("clicks")}
         assert (found["format"], found["retention_time"]) == ("kafka", "1d")
+
+
+def test_a_topic_whose_name_kafka_refuses_is_refused() -> None:
+    with (
+        pytest.raises(InvalidTopicError, match="'page views' contains"),
+        running_kafka(["page views"]),
+    ):
+        pass
 
 
 def test_a_request_that_is_delayed_for_ever_is_not_waited_for(
