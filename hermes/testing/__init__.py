@@ -188,7 +188,8 @@ def running_kafka(
         topics: the topics to create at the start, with how many partitions they have; a list is of
             topics with one. Others are created when a client asks for them.
         settings: see `running_broker`, and so for `log_dir`, `tls` and `certificates`. What they
-            say of one of the topics is added to these, and wins.
+            say of one of the topics is added to these, and wins. Unless they say otherwise, all
+            topics have Kafka's format.
         log_dir: its data directory, which is kept; None for a temporary one.
         tls: whether its ports take TLS only.
         users: passwords by name; clients use SASL with SCRAM-SHA-256.
@@ -212,6 +213,7 @@ def running_kafka(
         check_kafka_topic_name(name)
     values = {
         "kafka_listen": "tcp:0:interface=127.0.0.1",
+        "format": "kafka",
         "group_initial_rebalance_delay": "0s",  # a test's members come when they come
         **(settings or {}),
     }

@@ -270,7 +270,7 @@ def test_hermes_own_clients_make_copies(trio: Trio, name: str) -> None:
             ({"format": "kafka", "replicas": 4}, "replicas: Unable to replicate"),
             ({"format": "kafka", "replicas": 8}, "replicas: expected a whole number >= 1 and <= 7"),
             ({"format": "kafka", "replicas": "two"}, "replicas: expected a whole number"),
-            ({"replicas": 2}, "copies need `format: kafka`"),
+            ({"format": "0.7", "replicas": 2}, "copies need `format: kafka`"),
             ({"format": "kafka", "replicas": 2, "min_insync_replicas": 3}, "it has 2"),
         ):
             with pytest.raises(SettingRefusedError, match=said):

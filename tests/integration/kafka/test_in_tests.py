@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_clients import Confluent, Sent
 
@@ -52,6 +52,15 @@ def test_a_topic_may_have_settings_of_its_own_besides() -> None:
         assert topics(admin(kafka)) == {"clicks": 3, "others": 2}
         found = {each.name: each.value for each in consumer.describe_settings("clicks")}
         assert (found["format"], found["retention_time"]) == ("kafka", "1d")
+
+
+def test_topics_of_its_settings_take_keys_too() -> None:
+    with running_kafka(settings={"topics": {"declared": {"partitions": 2}}}) as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        errors: list[KafkaError | None] = []
+        producer.produce("declared", b"1", b"k", on_delivery=lambda error, _: errors.append(error))
+        producer.flush(30)
+    assert errors == [None]
 
 
 def test_a_topic_whose_name_kafka_refuses_is_refused() -> None:

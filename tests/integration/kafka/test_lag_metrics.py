@@ -36,6 +36,7 @@ def commit(kafka: RunningKafka, group: str, *places: TopicPartition) -> None:
 @pytest.mark.parametrize("coordination", ["none", "embedded"])
 def test_lags_have_the_unit_of_their_offsets(coordination: str) -> None:
     settings = {"coordination": coordination, "http_listen": "tcp:0:interface=127.0.0.1"}
+    settings["format"] = "0.7"  # of `old`
     if coordination == "embedded":
         settings["coordination_listen"] = "tcp:0:interface=127.0.0.1"
     with running_kafka(topics={"orders": 2}, settings=settings) as kafka:
