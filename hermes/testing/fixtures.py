@@ -45,10 +45,22 @@ def hermes_kafka_settings() -> Mapping[str, Any]:
 
 
 @pytest.fixture
+def hermes_kafka_security() -> Mapping[str, Any]:
+    """What `hermes_kafka` asks of its clients; define a fixture of this name for others.
+
+    `tls`, `users` and `certificates`, as `running_kafka` takes them.
+    """
+    return {}
+
+
+@pytest.fixture
 def hermes_kafka(
     hermes_kafka_topics: Mapping[str, int] | Iterable[str],
     hermes_kafka_settings: Mapping[str, Any],
+    hermes_kafka_security: Mapping[str, Any],
 ) -> Iterator[RunningKafka]:
     """A broker with Kafka's protocol, of its own for one test."""
-    with running_kafka(hermes_kafka_topics, hermes_kafka_settings) as kafka:
+    with running_kafka(
+        hermes_kafka_topics, hermes_kafka_settings, **hermes_kafka_security
+    ) as kafka:
         yield kafka

@@ -180,8 +180,16 @@ pytest_plugins = ["hermes.testing.fixtures"]
 def hermes_kafka_topics():
     return {"clicks": 2}
 
+@pytest.fixture
+def hermes_kafka_security():
+    return {"tls": True}
+
 def test_topics(hermes_kafka):
-    client = AdminClient({"bootstrap.servers": hermes_kafka.bootstrap_servers})
+    client = AdminClient({
+        "bootstrap.servers": hermes_kafka.bootstrap_servers,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(hermes_kafka.tls_ca),
+    })
     assert len(client.list_topics(timeout=30).topics["clicks"].partitions) == 2
 """
     )
