@@ -107,13 +107,16 @@ class Followed:
 
     __slots__ = ("session", "source", "told", "wanted")
 
-    is_waiting = True
-
     def __init__(self, session: "FetchSession", wanted: Wanted) -> None:
         self.session = session
         self.wanted = wanted
         self.source: Partition | None = None
         self.told: Read | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it listens: it may be forgotten while others are told, in turns."""
+        return self.source is not None
 
     def changed(self, key: int, topic: str, partition: int) -> None:
         self.session.noticed(self)

@@ -21,6 +21,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from hermes.logs import ModuleLogger
 from hermes.partition.deadlines import Deadlines
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler, cooperatively
 from hermes.server.outcomes import DeferredResponse, then
@@ -63,7 +64,8 @@ class Listener(Protocol):
     `is_waiting`: whether it still wants to be, where many are told in turns.
     """
 
-    is_waiting: bool
+    @property
+    def is_waiting(self) -> bool: ...
 
     def changed(self, key: int, topic: str, partition: int) -> None:
         """A partition has changed."""
@@ -179,6 +181,8 @@ class WaitingFetches:
         used_bytes: what they do hold, about.
     """
 
+    _log = ModuleLogger()
+
     def __init__(
         self,
         clock: IReactorTime,
@@ -293,8 +297,11 @@ class WaitingFetches:
             return
 
         def tell(listener: Listener) -> None:
-            if listener.is_waiting:
-                listener.changed(key, topic, partition)
+            try:
+                if listener.is_waiting:
+                    listener.changed(key, topic, partition)
+            except Exception:  # else nobody would be told of this partition any more
+                self._log.failure("telling who waits failed")
 
         recounted = cooperatively(self._scheduler, list(found), tell)
         if isinstance(recounted, Deferred):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ from kafka_bench import KafkaBench, messages
 from kafka_logs import append_values
 from session_consumer import SessionConsumer
 from transacted_logs import Writer
+from twisted.internet.task import Clock
 
 from hermes.config.loading import parse_broker_config
-from hermes.kafka.fetch_sessions import MOST_PARTITIONS, epoch_after
+from hermes.kafka.fetch_sessions import MOST_PARTITIONS, FetchSession, Wanted, epoch_after
 from hermes.kafka.fetching.fetch_messages import Fetched
+from hermes.partition.waiting import WaitingFetches, key_of
 from hermes.protocol.kafka_errors import Code
+from hermes.server.clients import UNKNOWN_CLIENT
+from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler
 from hermes.storage import Log
 
 PARTITIONS = 20
@@ -71,6 +76,30 @@ def test_only_that_is_read_of_which_there_is_news(bench: KafkaBench) -> None:
     assert bench.shared.metrics.fetches - read_before == 2
     assert consumer.told({}) == []
     assert bench.shared.metrics.fetches - read_before == 2
+
+
+def test_what_is_forgotten_while_very_many_are_told_of_it_stays_so() -> None:
+    clock = Clock()
+    waiting = WaitingFetches(clock, FairScheduler(clock))
+    view = SimpleNamespace(high_watermark=0, earliest=0)
+    log = SimpleNamespace(is_closed=False, view=view)
+    source: Any = SimpleNamespace(key=key_of("new", 0), log=log)
+    read = Fetched("new", 0, Code.NONE, 0, 0, None, source)
+    sessions = []
+    for number in range(QUANTUM_ENTRIES + 10):
+        session = FetchSession(number, UNKNOWN_CLIENT, False, waiting, 0.0)
+        session.take([Wanted("new", 0, 0, 100, -1)])
+        (one,) = session.ready
+        session.tell(one, read)
+        assert not session.ready
+        sessions.append(session)
+    waiting.changed("new", 0)
+    untold = [each for each in sessions if not each.ready]
+    assert len(untold) == 10
+    for session in untold:
+        session.take((), [("new", 0)])
+    clock.advance(0)
+    assert not any(each.ready for each in untold)
 
 
 def test_what_the_consumer_does_not_go_beyond_comes_again(bench: KafkaBench) -> None:

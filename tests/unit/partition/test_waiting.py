@@ -5,11 +5,11 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from broker_bench import CountingClock
+from broker_bench import CountingClock, log_lines
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
-from hermes.partition.waiting import WaitingFetches
+from hermes.partition.waiting import WaitingFetches, key_of
 from hermes.protocol import FetchRequest, WaitingFetchRequest
 from hermes.server.clients import UNKNOWN_CLIENT, Client
 from hermes.server.fairness import QUANTUM_ENTRIES, FairScheduler
@@ -224,6 +224,36 @@ def test_what_changes_between_two_turns_is_not_missed() -> None:
     bench.append(0, 20)
     bench.clock.advance(0)
     assert len(bench.answered) == QUANTUM_ENTRIES + 1
+
+
+class Told:
+    """Who listens to a partition; `fails` once it is told."""
+
+    is_waiting = True
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.times = 0
+
+    def changed(self, key: int, topic: str, partition: int) -> None:
+        self.times += 1
+        if self.fails:
+            raise ValueError("a fault of its own")
+
+
+def test_one_that_fails_keeps_no_other_from_being_told_now_and_later() -> None:
+    bench, key = Bench(), key_of("t", 0)
+    listeners = [Told() for _ in range(QUANTUM_ENTRIES + 1)]
+    faulty = Told(fails=True)
+    for each in (faulty, *listeners):
+        bench.waiting.listen(each, key)
+    for times in (1, 2):
+        with log_lines() as lines:
+            bench.waiting.changed("t", 0)
+            bench.clock.advance(0)
+        (line,) = lines
+        assert "a fault of its own" in line
+        assert {each.times for each in (faulty, *listeners)} == {times}
 
 
 def test_time_is_up() -> None:
