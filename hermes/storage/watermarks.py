@@ -8,7 +8,7 @@ must not count before it has told them so. The file is a line of JSON and one wi
 import json
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from hermes.storage.files import FileLayer
@@ -57,10 +57,16 @@ class Watermarks:
         mark = self.get(topic, partition)
         return 0 if mark == LACKING else mark
 
-    def keep(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Put on disk what is committed by now. Blocks. Raises StorageError: the disk refused."""
+    def keep(
+        self, marks: Mapping[TopicPartition, int], counts: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Put on disk what is committed by now. Blocks. Raises StorageError: the disk refused.
+
+        `counts`: whether it does still, once nothing else is being written.
+        """
         with self._writing:
-            self._write({**self._marks, **marks})
+            if counts():
+                self._write({**self._marks, **marks})
 
     def forget(self, logs: Collection[TopicPartition], *, even_lacking: bool = False) -> None:
         """Have logs that are gone be named no more. Blocks. Raises StorageError, as `keep` does.

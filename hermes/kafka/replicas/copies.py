@@ -165,8 +165,9 @@ class Copies:
         if is_other is None or self._timers.is_stopped:
             return  # the next sweep asks again
         self._sure = life
-        for copy in self._copies.values() if is_other else ():
-            copy.replaced()
+        for copy in self._copies.values():
+            if is_other or self._logs.is_lacking(copy):
+                copy.replaced()
         if self._state is not None:
             self.use(self._state)
 

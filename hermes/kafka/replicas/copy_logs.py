@@ -16,7 +16,7 @@ stays, through restarts and whatever is deleted here, until coordination has it 
 starts over. So a restart doubts those only that nobody has been told of, not what it has since got.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -77,6 +77,7 @@ class CopyLogs:
         self._look = look
         self._making: dict[OwnCopy, int] = {}  # how often each was tried
         self._is_known = self._is_asking = False  # whether coordination knows the directory
+        self._is_doubted, self._doubts = False, 0  # whether that is being asked again; how often
         self._kept: dict[tuple[str, int], int] = {}
         self._deleting: set[tuple[str, int]] = set()  # what a thread deletes, or is to
 
@@ -98,6 +99,9 @@ class CopyLogs:
     def _make_all(self) -> None:
         if not self._is_known:
             self._ask_directory()
+            return
+        if self._is_doubted:
+            self._timers.once(_RETRY_SECONDS, self._make_all)
             return
         for copy, tries in list(self._making.items()):
             if copy not in self._making:
@@ -162,8 +166,8 @@ class CopyLogs:
             log.commit(mark)
         self._making.pop(copy, None)
         is_whole = mark <= log.end_offset and not log.sources.is_damaged
-        kept = self._shared.in_thread(directory.watermarks.keep, {(name, number): mark})
-        kept.addCallback(lambda _: self._opened(copy, log, is_whole))
+        kept, doubts = self._keep_marks({(name, number): mark}), self._doubts
+        kept.addCallback(lambda _: self._opened(copy, log, is_whole, doubts))
         kept.addErrback(self._not_kept, copy)
 
     def _is_dispensable(self, copy: OwnCopy) -> bool:
@@ -172,8 +176,12 @@ class CopyLogs:
         is_led = state is not None and state.leader != NOBODY
         return is_tried and is_led and copy.is_behind(self._broker_id)
 
-    def _opened(self, copy: OwnCopy, log: Log, is_whole: bool) -> None:
-        if not copy.is_gone:
+    def _opened(self, copy: OwnCopy, log: Log, is_whole: bool, doubts: int) -> None:
+        if copy.is_gone:
+            return
+        if doubts != self._doubts:  # it may be marked since then
+            self.make(copy)
+        else:
             copy.opened(self._shared.partitions.of(log), is_whole=is_whole)
 
     def _not_kept(self, failure: Failure, copy: OwnCopy) -> None:
@@ -295,15 +303,25 @@ class CopyLogs:
     def ask_again(self) -> "Deferred[Any]":
         """Whether another directory has been the broker's since; None where that isn't known.
 
-        False as long as nothing was asked: then nothing is known to be whole yet.
+        False as long as nothing was asked: then nothing is known to be whole yet. Until it is known
+        no watermarks are kept: they would overwrite the marks of what is lacking.
         """
         if not self._is_known:
             return succeed(False)
+        self._is_doubted, self._doubts = True, self._doubts + 1
+
+        def asked(is_other: bool | None) -> bool | None:
+            self._is_doubted = is_other is None
+            return is_other
 
         def failed(failure: Failure) -> None:
             failure.trap(HermesError)  # type: ignore[no-untyped-call]
 
-        return self._shared.in_thread(self._take_directory, True).addErrback(failed)
+        return self._shared.in_thread(self._take_directory, True).addCallbacks(asked, failed)
+
+    def is_lacking(self, copy: OwnCopy) -> bool:
+        """Whether a copy is marked so: perhaps by an earlier question, whose answer was lost."""
+        return self._shared.directory.watermarks.get(copy.topic, copy.number) == LACKING
 
     def _take_directory(self, is_registered: bool) -> bool | None:
         """In a thread: have this be the broker's data directory; whether another one was.
@@ -351,7 +369,7 @@ class CopyLogs:
         if marks == self._kept:
             self.keep_watermarks()
             return
-        kept = self._shared.in_thread(self._shared.directory.watermarks.keep, marks)
+        kept = self._keep_marks(marks)
 
         def done(result: Any) -> None:
             if isinstance(result, Failure):
@@ -362,8 +380,15 @@ class CopyLogs:
 
         kept.addBoth(done)
 
+    def _keep_marks(self, marks: Mapping[tuple[str, int], int]) -> "Deferred[Any]":
+        doubts = self._doubts
+        keep = self._shared.directory.watermarks.keep
+        return self._shared.in_thread(keep, marks, lambda: doubts == self._doubts)
+
     def _marks(self) -> dict[tuple[str, int], int]:
         """What is committed; what lacks something keeps the mark that says so."""
+        if self._is_doubted:
+            return {}
         return {
             (copy.topic, copy.number): copy.log.high_watermark
             for copy in self._copies()
@@ -375,4 +400,4 @@ class CopyLogs:
         marks = self._marks()
         if not marks:
             return None
-        return self._shared.in_thread(self._shared.directory.watermarks.keep, marks)
+        return self._keep_marks(marks)

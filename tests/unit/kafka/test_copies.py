@@ -13,6 +13,7 @@ from twisted.internet.defer import succeed
 
 from hermes.cluster.topic_cluster import ClusterState
 from hermes.config.topic import TopicConfig
+from hermes.errors import CoordinationUnavailableError
 from hermes.kafka.replicas.copies import Copies
 from hermes.replication.leading import Leading
 from hermes.replication.state import PartitionState
@@ -99,6 +100,37 @@ def test_who_registers_again_asks_whether_its_directory_is_still_the_brokers(
         bench.clock.advance(0.1)
     state = bench.state("t")
     copies.stop()
+    assert state is not None
+    assert state.leader != 0, "it leads without what its successor has acknowledged"
+
+
+def test_who_registers_again_lacks_something_also_where_the_first_answer_is_lost(
+    bench: ReplicatedBench,
+) -> None:
+    bench.topic("t", PartitionState((0, 1, 2), 1, 11, 5, frozenset({0, 1})))
+    copies = copies_of(bench)
+    copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+    bench.clock.advance(1)
+    (copy,) = copies._copies.values()
+    assert copy.replica.is_whole
+
+    replicas = bench.tree.replicas
+    replicas.keep_directory(0, UUID(int=77))
+    keep = replicas.keep_directory
+
+    def lose(*args: Any) -> None:
+        keep(*args)
+        replicas.keep_directory = keep  # type: ignore[method-assign]
+        raise CoordinationUnavailableError("no answer came")
+
+    replicas.keep_directory = lose  # type: ignore[method-assign]
+    copies._lease_of = lambda life: SimpleNamespace(session_id=20, is_held=lambda: True)  # type: ignore[assignment,return-value]
+    for _ in range(20):
+        copies.use(ClusterState(bench.tree.read(), {}, lives={0: 20}))
+        bench.clock.advance(0.1)
+    state = bench.state("t")
+    copies.stop()
+    assert replicas.directory(0) == bench.directory.own_id()
     assert state is not None
     assert state.leader != 0, "it leads without what its successor has acknowledged"
 

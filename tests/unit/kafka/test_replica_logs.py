@@ -290,6 +290,88 @@ def test_an_answer_that_is_lost_is_asked_for_again(tree: ReplicaTree) -> None:
     assert copy.replica.is_whole is False
 
 
+class Threads:
+    """What worker threads are given; each runs when it is told, and is heard of later."""
+
+    def __init__(self, life: Life) -> None:
+        self._run = life._in_thread
+        self.due: list[Any] = []
+        self.done: list[Any] = []
+        life.logs._shared.in_thread = self.call
+
+    def call(self, function: Any, *args: Any) -> "Deferred[Any]":
+        called: Deferred[Any] = Deferred()
+        self.due.append((called, function, args))
+        return called
+
+    def run(self) -> None:
+        called, function, args = self.due.pop()
+        self.done.append((called, self._run(function, *args)))
+
+    def tell(self) -> None:
+        called, result = self.done.pop()
+        result.chainDeferred(called)
+
+
+def doubted(tree: ReplicaTree) -> tuple[Life, Threads, list[Any]]:
+    """A copy in service, whose broker was another process meanwhile, with another directory."""
+    life = Life(tree, MemoryFiles())
+    life.start_over(life.make("a", 0))
+    assert life.mark("a", 0) == 0
+    tree.keep_directory(1, OTHER_DIRECTORY)
+    return life, Threads(life), []
+
+
+def test_no_mark_is_overwritten_before_its_copy_knows_that_it_lacks_something(
+    tree: ReplicaTree,
+) -> None:
+    life, threads, told = doubted(tree)
+    life.logs.ask_again().addCallback(told.append)
+    threads.run()
+    assert life.mark("a", 0) == LACKING
+    life.logs.keep_now()
+    life.logs.now_whole()
+    life.clock.advance(5)
+    while threads.due:
+        threads.run()
+    assert life.mark("a", 0) == LACKING
+    threads.tell()
+    assert told == [True]
+
+
+def test_no_mark_is_overwritten_by_what_was_to_be_kept_before(tree: ReplicaTree) -> None:
+    life, threads, told = doubted(tree)
+    life.logs.keep_now()
+    life.logs.ask_again().addCallback(told.append)
+    threads.run()
+    assert life.mark("a", 0) == LACKING
+    threads.run()
+    assert life.mark("a", 0) == LACKING
+
+
+def test_what_is_being_made_as_it_is_asked_again_is_lacking_too(tree: ReplicaTree) -> None:
+    life, threads, told = doubted(tree)
+    copy: Any = FakeCopy("a", 1, TOPIC_ID)
+    life.directory.watermarks.keep({("a", 1): 0})
+    life.directory.create("a", 1, KAFKA, TOPIC_ID, is_sole_copy=False)
+    life.logs.make(copy)
+    life.clock.advance(0)
+    life.logs.ask_again().addCallback(told.append)
+    threads.run()
+    threads.run()
+    threads.tell()
+    life.run()
+    threads.tell()
+    for _ in range(3):
+        life.run()
+        while threads.due:
+            threads.run()
+            threads.tell()
+    assert told == [True]
+    assert life.mark("a", 1) == LACKING
+    assert copy.replica.is_whole is False
+
+
 def test_no_directory_is_taken_before_the_broker_is_registered(tree: ReplicaTree) -> None:
     """Else an earlier process, in the known directory, may get copies that aren't marked."""
     life = Life(tree, MemoryFiles())
