@@ -30,6 +30,7 @@ from hermes.kafka.replicas.surroundings import OwnCopy
 from hermes.kafka.replicas.timers import Timers
 from hermes.limited_log import LimitedLog
 from hermes.protocol import NOBODY
+from hermes.replication.state import TopicReplicas
 from hermes.storage import Log
 from hermes.storage.watermarks import LACKING
 
@@ -193,21 +194,22 @@ class CopyLogs:
 
     def dismissed(self, copy: OwnCopy) -> None:
         """Coordination names this broker no more: delete the copy, once that is certain."""
-        reading = self._shared.in_thread(self._names_us, copy)
+        reading = self._shared.in_thread(self._read_certainly, copy)
         reading.addCallback(self._delete, copy).addErrback(self._not_deleted, copy)
 
-    def _names_us(self, copy: OwnCopy) -> bool:
-        """In a thread: whether this broker is to have the copy, for certain."""
+    def _read_certainly(self, copy: OwnCopy) -> TopicReplicas | None:
+        """In a thread: what stands there of the copy's topic; None where that is gone."""
         node = self._tree().read_certainly(copy.topic)
-        if node is None or node.id != copy.topic_id:
-            return False
-        state = node.state_of(copy.number)
-        return state is not None and self._broker_id in state.replicas
+        return None if node is None or node.id != copy.topic_id else node
 
-    def _delete(self, names_us: bool, copy: OwnCopy) -> "Deferred[None] | None":
+    def _delete(self, node: TopicReplicas | None, copy: OwnCopy) -> "Deferred[None] | None":
         if copy.is_gone or self._timers.is_stopped:
             return None
-        if names_us:
+        if node is not None and node.version < copy.replica.version:
+            self.dismissed(copy)  # it was changed since, and is known to be
+            return None
+        state = None if node is None else node.state_of(copy.number)
+        if state is not None and self._broker_id in state.replicas:
             copy.begin_anew()
             self._look()
             return None

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from replicated_bench import ReplicatedBench
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
 
 from hermes.cluster.topic_cluster import ClusterState
 from hermes.config.topic import TopicConfig
@@ -68,6 +68,51 @@ def test_a_copy_that_was_moved_away_while_its_broker_was_down_is_deleted(
         bench.clock.advance(5)
     copies.stop()
     assert bench.directory.get("t", 0) is None
+
+
+def test_a_copy_that_is_named_again_while_it_is_asked_whether_it_is_comes_back(
+    bench: ReplicatedBench,
+) -> None:
+    """What a thread has read then is told once the broker knows more."""
+    in_thread, late, is_late = bench.shared.in_thread, list[Any](), False
+
+    def call(function: Any, *args: Any) -> "Deferred[Any]":
+        called = in_thread(function, *args)
+        if is_late:
+            later: Deferred[Any] = Deferred()
+            late.append(lambda: called.chainDeferred(later))
+            return later
+        return called
+
+    bench.shared.in_thread = call
+    named = PartitionState((0, 1, 2), 1, 11, 5, frozenset({1}))
+    bench.topic("t", named)
+    copies, contents = copies_of(bench), bench.tree.read()
+
+    def use() -> None:
+        nonlocal contents
+        contents = bench.tree.read(contents)
+        copies.use(ClusterState(contents, {}, lives=bench.lives))
+
+    use()
+    bench.clock.advance(1)
+    assert copies._copies["t", 0].log is not None
+    is_late = True
+    bench.tree.replicas.change("t", 0, lambda _: replace(named, replicas=(1, 2), epoch=6))
+    use()
+    assert late, "it is asked for certain"
+    is_late = False
+    bench.tree.replicas.change("t", 0, lambda _: replace(named, epoch=6))
+    use()
+    while late:
+        late.pop()()
+    for _ in range(5):
+        use()
+        bench.clock.advance(5)
+    copy = copies._copies.get(("t", 0))
+    is_back = copy is not None and copy.log is not None and not copy.log.is_closed
+    copies.stop()
+    assert is_back, "nobody makes it before the topic changes once more"
 
 
 def test_a_leader_goes_by_what_is_set_for_its_topic_from_then_on(bench: ReplicatedBench) -> None:

@@ -72,7 +72,7 @@ class FakeCopy:
         self.topic, self.number, self.topic_id = topic, number, topic_id
         self.name = f"{topic}-{number}"
         self.partition: Any = None
-        self.replica = SimpleNamespace(is_whole=None, state=OURS)
+        self.replica = SimpleNamespace(is_whole=None, state=OURS, version=-1)
 
     @property
     def log(self) -> Any:
