@@ -59,28 +59,34 @@ class Reader:
         Args:
             read: reads one, by its place; raises NotInMemoryError where it is to do without a
                 disk, which the second argument says, and can't.
-            cold: says what it would have read then.
+            cold: says what it would have read then; asked at once, as it may soon be gone.
 
         Returns:
             What was read of each; a Deferred of it that can be cancelled: then all is released.
         """
         places: list[int] = []
+        reads: list[LogRead] = []
+
+        def note(place: int) -> None:
+            places.append(place)
+            with suppress(HermesError):  # which reading meets, too
+                reads.append(cold(place))
 
         def read_resident(place: int) -> Held:
             try:
                 return read(place, True)
             except NotInMemoryError:
-                places.append(place)
+                note(place)
                 return _NOTHING
 
         def go_on(found: list[Any]) -> "Deferred[list[_Held]]":
-            return Deferred.fromCoroutine(self._read_cold(found, places, read, cold))
+            return Deferred.fromCoroutine(self._read_cold(found, places, read, reads))
 
         if count == 1:  # nearly always
             try:
                 return [read(0, True)]
             except NotInMemoryError:
-                places.append(0)
+                note(0)
             return go_on([_NOTHING])
         found = cooperatively(self._scheduler, range(count), read_resident, _release)
         result: list[_Held] | Deferred[list[_Held]] = then(
@@ -93,10 +99,10 @@ class Reader:
         found: list[Any],
         places: list[int],
         read: Callable[[int, bool], Any],
-        cold: Callable[[int], LogRead],
+        reads: Sequence[LogRead],
     ) -> list[Any]:
         try:
-            await self.warm([cold(place) for place in places])
+            await self.warm(reads)
             rest = await settled(
                 cooperatively(self._scheduler, places, lambda place: read(place, False), _release)
             )

@@ -93,14 +93,16 @@ class Fetch(CountingWaiter):
         "_left",
         "_max_bytes",
         "_min_bytes",
+        "_revision",
         "_shared",
         "_topics",
         "_wait_ms",
         "_wanted",
     )
 
-    # The topics as they are now; a code for one that isn't there, or not for this client.
+    # The topics as of a revision; a code for one that isn't there, or not for this client.
     _topics: dict[str | bytes, ClusterTopic | Code]
+    _revision: int
 
     def __init__(
         self, call: Call, asked: Asked, wanted: Sequence[Wanted], is_any: bool = False
@@ -222,7 +224,7 @@ class Fetch(CountingWaiter):
 
     def read_all(self) -> list[Fetched] | Coroutine[Any, Any, list[Fetched]]:
         """Read each partition, for a response of no more than its largest size."""
-        self._topics = {}
+        self._topics, self._revision = {}, -1
         self._left, self._is_first, self._is_made = self._max_bytes, True, True
         found = self._shared.reader.read_all(len(self._wanted), self._read, self._cold)
         return found if isinstance(found, list) and self._is_made else self._made(found)
@@ -274,6 +276,9 @@ class Fetch(CountingWaiter):
         topic, number, offset, max_bytes, epoch = self._wanted[place]
         shared, max_bytes = self._shared, min(max_bytes, self._left)
         shared.metrics.fetches += 1
+        revision = self._call.server.topics.revision
+        if revision != self._revision:  # it takes turns, and waits for threads
+            self._topics, self._revision = {}, revision
         try:
             found = self._topics.get(topic)
             if found is None:

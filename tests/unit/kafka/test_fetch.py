@@ -10,12 +10,14 @@ from broker_bench import answers
 from cold_disk import ColdDisk
 from kafka_bench import KafkaBench, decode_answer, encode_request, messages
 from kafka_logs import append_batch, append_values
+from twisted.internet.defer import Deferred, succeed
 
 from hermes.kafka.apis import APIS
+from hermes.kafka.fetching import fetch as fetching
 from hermes.protocol.record_batches import next_in
 from hermes.protocol.records import Record, encode_batch, iterate_records
 from hermes.server.fairness import QUANTUM_ENTRIES
-from hermes.storage import Log
+from hermes.storage import Log, NotInMemoryError
 from hermes.storage.files import FEW_BYTES
 
 VERSIONS = range(APIS[1].lowest, APIS[1].highest + 1)
@@ -260,9 +262,7 @@ def test_who_waits_hears_that_the_topic_is_deleted(bench: KafkaBench) -> None:
     connection, transport = bench.connect_kafka()
     connection.dataReceived(request(bench, 12, wait_ms=10_000, places=((0, 1),)))
     assert len(bench.server.shared.waiting) == 1
-    bench.shared.topics.begin_delete("new")
-    bench.shared.directory.delete_topic("new")
-    bench.shared.topics.end_delete("new")
+    delete(bench)
     bench.shared.waiting.changed("new", 0)
     bench.turns(transport)
     (answer,) = answers(transport)
@@ -312,6 +312,54 @@ def test_a_topic_that_is_deleted_before_a_fetch_waits_is_an_error_of_its_partiti
     monkeypatch.setattr(bench.server.topics, "log", find_and_delete)
     (gone,) = fetch(bench, wait_ms=1000)
     assert gone.error_code == 3
+
+
+def delete(bench: KafkaBench) -> None:
+    bench.shared.topics.begin_delete("new")
+    bench.shared.directory.delete_topic("new")
+    bench.shared.topics.end_delete("new")
+
+
+@pytest.fixture
+def cold_partition(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Nothing of partition 0 is in memory; `then`: what happens as partition 1 is read."""
+    more: dict[str, Any] = {"then": lambda: None}
+    find = fetching.batches_of
+
+    def find_warm(log: Log, offset: int, size: int, is_first: bool, resident: bool, *_: Any) -> Any:
+        if log.partition == 0 and resident:
+            raise NotInMemoryError
+        if log.partition == 1:
+            more.pop("then", lambda: None)()
+        return find(log, offset, size, is_first, resident, *_)
+
+    monkeypatch.setattr(fetching, "batches_of", find_warm)
+    return more
+
+
+@pytest.mark.usefixtures("cold_partition")
+def test_a_topic_that_is_made_anew_while_a_thread_reads_is_another_one(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_anew(reads: object) -> "Deferred[None]":
+        delete(bench)
+        bench.shared.topics.create_declared("new")
+        append(bench, b"another")
+        return succeed(None)
+
+    append(bench, b"one")
+    monkeypatch.setattr(bench.shared.reader, "warm", make_anew)
+    found, _ = fetch(bench, 13, places=((0, 0), (1, 0)))
+    assert (found.error_code, values_in(found.records or b"")) == (100, [])
+
+
+def test_a_topic_that_is_deleted_before_a_thread_reads_is_an_error_of_its_partition(
+    bench: KafkaBench, cold_partition: dict[str, Any]
+) -> None:
+    append(bench, b"one")
+    cold_partition["then"] = lambda: delete(bench)
+    found, _ = fetch(bench, places=((0, 0), (1, 0)))
+    assert found.error_code == 3
 
 
 @pytest.mark.parametrize("places", [((0, 0),), ((0, 0), (1, 0))])
