@@ -42,6 +42,7 @@ class FlushState:
         covered: the same of the flush that runs, which was due at `last_start`.
         waiting: who waits, in the order of the offsets.
         uncommitted: for whom it is flushed, and not committed.
+        over: why nobody needs to wait for a commit: this broker has led it, and does no more.
     """
 
     log: Log
@@ -58,6 +59,19 @@ class FlushState:
     timer_due: float = 0.0
     waiting: list[FlushWaiter] = field(default_factory=list)
     uncommitted: list[FlushWaiter] = field(default_factory=list)
+    over: StorageError | None = None
+
+    def ready(self, flushed_end: int, mark: int) -> list[FlushWaiter]:
+        """Take out who need not wait any longer."""
+        flushed = [waiter for waiter in self.waiting if waiter[0] <= flushed_end]
+        self.waiting = [waiter for waiter in self.waiting if waiter[0] > flushed_end]
+        self.uncommitted += [each for each in flushed if not each[2] and each[0] > mark]
+        return [waiter for waiter in flushed if waiter[2] or waiter[0] <= mark]
+
+    def cancel_timer(self) -> None:
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
 
 
 class FlushQueue:

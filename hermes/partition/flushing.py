@@ -116,9 +116,20 @@ class FlushScheduler:
         """Have `observer` called of a log with other copies, once a flush has ended or failed."""
         self._flushed.append(observer)
 
+    def begin_epoch(self, log: Log) -> None:
+        """This broker leads a log from now on, perhaps again."""
+        if (state := self._states.get(log)) is not None:
+            state.over = None
+
     def end_epoch(self, log: Log) -> None:
-        """This broker leads a log no more: nobody knows what becomes of what waits here."""
-        self._will_not_commit(log, EpochEndedError(f"{log.name} is led by another broker now"))
+        """This broker leads a log no more: nobody knows what becomes of what waits here, or will.
+
+        Much is appended in several turns: some of it may be waited for only after that.
+        """
+        over = EpochEndedError(f"{log.name} is led by another broker now")
+        if (state := self._states.get(log)) is not None:
+            state.over = over
+        self._will_not_commit(log, over)
         self._tell_committed(log)  # whoever waits for messages is to wait elsewhere
 
     def not_enough(self, log: Log) -> None:
@@ -170,18 +181,20 @@ class FlushScheduler:
         """
         found = log.state
         end, view = found.tail.end, found.view
-        if view.flushed_end >= end:
-            if is_flush_enough or found.is_sole_copy or view.high_watermark >= end:
-                notify(None)
-            else:
-                state = self._states.get(log) or self._state(log)
-                state.uncommitted.append((end, notify, False))
+        is_flushed = view.flushed_end >= end
+        if is_flushed and (is_flush_enough or found.is_sole_copy or view.high_watermark >= end):
+            notify(None)
             return
         if found.offline_reason is not None:
             notify(LogOfflineError(f"{log.topic}-{log.partition} is offline"))
             return
         state = self._states.get(log) or self._state(log)
-        state.waiting.append((end, notify, is_flush_enough))
+        if state.over is not None and not is_flush_enough:
+            notify(state.over)
+            return
+        (state.uncommitted if is_flushed else state.waiting).append((end, notify, is_flush_enough))
+        if is_flushed:
+            return
         if not state.running:
             self._start(state, urgent)
         elif not state.queued:
@@ -206,8 +219,8 @@ class FlushScheduler:
         state = self._states.get(log)
         if state is not None:
             state.policy = self._policy_for(log.topic)
-            if state.timer is not None:  # perhaps later than the new policy allows
-                self._cancel_timer(state)
+            if state.timer is not None and not state.waiting:  # perhaps later than it allows
+                state.cancel_timer()
                 self.appended(log)
 
     def forget(self, log: Log) -> None:
@@ -215,7 +228,7 @@ class FlushScheduler:
         state = self._states.pop(log, None)
         if state is None:
             return
-        self._cancel_timer(state)
+        state.cancel_timer()
         self._fail_waiting(state, LogOfflineError(f"{log.topic}-{log.partition} was deleted"))
 
     def stop(self) -> "Deferred[None]":
@@ -226,7 +239,7 @@ class FlushScheduler:
         """
         self._is_stopping = True
         for state in self._states.values():
-            self._cancel_timer(state)
+            state.cancel_timer()
         stopped = self._idle.wait()
         self._tell_idle()
         return stopped
@@ -237,7 +250,7 @@ class FlushScheduler:
 
     def _start_at(self, state: FlushState, due: float) -> None:
         if state.timer is not None:
-            self._cancel_timer(state)
+            state.cancel_timer()
         if (delay := due - self._clock.seconds()) <= 0:
             self._start(state)
             return
@@ -250,7 +263,7 @@ class FlushScheduler:
 
     def _start(self, state: FlushState, urgent: bool = False) -> None:
         if state.timer is not None:
-            self._cancel_timer(state)
+            state.cancel_timer()
         state.running, state.urgent = True, urgent
         state.last_start = self._clock.seconds()
         state.oldest = state.oldest or state.last_start
@@ -316,7 +329,7 @@ class FlushScheduler:
             if ready[-1][0] <= flushed_end <= mark:
                 state.waiting = []
             else:
-                ready = self._ready(state, flushed_end, mark)
+                ready = state.ready(flushed_end, mark)
             self._notify(ready, None)
         if mark < flushed_end:
             for observer in self._flushed:
@@ -328,14 +341,6 @@ class FlushScheduler:
         elif state.again and not self._is_stopping:
             state.again = False
             self.appended(log)
-
-    @staticmethod
-    def _ready(state: FlushState, flushed_end: int, mark: int) -> list[FlushWaiter]:
-        """Who need not wait any longer."""
-        flushed = [waiter for waiter in state.waiting if waiter[0] <= flushed_end]
-        state.waiting = [waiter for waiter in state.waiting if waiter[0] > flushed_end]
-        state.uncommitted += [each for each in flushed if not each[2] and each[0] > mark]
-        return [waiter for waiter in flushed if waiter[2] or waiter[0] <= mark]
 
     def _notify(self, waiters: Sequence[FlushWaiter], error: StorageError | None) -> None:
         for _, notify, _ in waiters:
@@ -375,7 +380,7 @@ class FlushScheduler:
         self._start_at(state, self._clock.seconds() + RETRY_SECONDS)
 
     def _give_up(self, error: BaseException, state: FlushState) -> None:
-        self._cancel_timer(state)
+        state.cancel_timer()
         state.again = False
         state.oldest = state.covered = 0.0
         self.failures += 1
@@ -397,12 +402,6 @@ class FlushScheduler:
         waiting = [*state.waiting, *state.uncommitted]
         state.waiting, state.uncommitted = [], []
         self._notify(waiting, error)
-
-    @staticmethod
-    def _cancel_timer(state: FlushState) -> None:
-        timer, state.timer = state.timer, None
-        if timer is not None:
-            timer.cancel()
 
     def _tell_idle(self) -> None:
         if not self._running:

@@ -268,6 +268,7 @@ class Copy:
             self._end_epoch()
         elif isinstance(command, BeginEpoch):
             self._log.replica.begin_epoch(command.epoch)
+            self._around.flusher.begin_epoch(self._log)
             self.follower.forget()
             self._mending.look_at_tail(lambda is_damaged: self.turn() if is_damaged else None)
             self._around.lines.info(

@@ -4,6 +4,7 @@ committed."""
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from twisted.internet.defer import Deferred, succeed
 from hermes.errors import LogOfflineError, NotLeaderError
 from hermes.protocol.records import Record, encode_batch
 from hermes.storage import Log
+from hermes.transactions.state import State, Transaction
 
 BATCH = encode_batch([Record(0, 5, None, b"one"), Record(1, 6, None, b"two")])
 
@@ -177,3 +179,37 @@ def test_a_consumer_that_waits_hears_at_once_that_another_broker_leads(
     bench.flusher.end_epoch(log)
 
     assert consumer.answer().error_code == 6  # NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_marker_is_written_again_whose_epoch_ended_before_anybody_waited_for_it(
+    bench: KafkaBench,
+) -> None:
+    """The other places of its transaction had their turn in between."""
+    log, leadership = log_of(bench), bench.shared.partitions.of(log_of(bench)).leadership
+    transactions, ended = bench.server.transactions, list[bool]()
+    append = transactions.markers._append
+
+    def append_last(*args: Any) -> Any:
+        transactions.markers._append = append
+        appended = append(*args)
+        leadership.is_over = True
+        bench.flusher.end_epoch(log)
+        return appended
+
+    transactions.markers._append = append_last
+    decided = Transaction(7, 1, 1000, State.PREPARE_COMMIT, places=frozenset({("new", 0)}))
+    state_log: Any = SimpleNamespace(is_current=True, epoch=1)
+
+    async def then() -> None:
+        ended.append(True)
+
+    transactions.ending.begin(state_log, "id", decided, then)
+    assert log.flushed_end == log.end_offset == 1
+    log.replica.cut_to(0, 0)  # whoever led meanwhile has no marker
+    leadership.is_over = False
+    bench.flusher.begin_epoch(log)
+    for _ in range(60):
+        bench.clock.advance(1)
+        bench.flusher.commit(log, log.flushed_end)
+    assert ended
+    assert log.high_watermark == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from hermes.errors import LogOfflineError, StorageError
+from hermes.errors import EpochEndedError, LogOfflineError, StorageError
 from hermes.partition.flush_queue import FlushPolicy
 from hermes.partition.flushing import GROUP_WINDOW_SECONDS, RETRY_SECONDS, FlushScheduler
 
@@ -519,3 +519,53 @@ def test_what_nobody_waits_for_any_more_is_flushed_all_the_same() -> None:
     bench.clock.advance(GROUP_WINDOW_SECONDS)
     bench.threads.run()
     assert log.flushed_end == 20
+
+
+def copied(bench: Bench) -> list[StorageError | None]:
+    """Append to a log with other copies, and flush that; what who waits for the commit hears."""
+    bench.log.is_sole_copy = False
+    bench.append()
+    bench.threads.run()
+    assert (bench.log.flushed_end, bench.log.high_watermark) == (10, 0)
+    return []
+
+
+def test_who_begins_to_wait_once_the_epoch_is_over_hears_that_it_is() -> None:
+    bench = Bench()
+    told = copied(bench)
+    bench.scheduler.end_epoch(bench.log)
+    bench.scheduler.when_committed(bench.log, told.append)
+    bench.append()
+    bench.scheduler.when_committed(bench.log, told.append)
+    assert [type(each) for each in told] == [EpochEndedError] * 2
+    bench.clock.advance(GROUP_WINDOW_SECONDS)
+    bench.threads.run()
+    assert (bench.log.flushed_end, len(told)) == (20, 2)
+    bench.scheduler.begin_epoch(bench.log)
+    bench.scheduler.when_committed(bench.log, told.append)
+    bench.scheduler.commit(bench.log, 20)
+    assert told[2:] == [None]
+
+
+def test_who_begins_to_wait_once_the_log_is_deleted_hears_that_it_is() -> None:
+    bench = Bench()
+    told = copied(bench)
+    bench.scheduler.forget(bench.log)
+    bench.log.is_closed, bench.log.offline_reason = True, "deleted"
+    bench.scheduler.when_committed(bench.log, told.append)
+    assert [type(each) for each in told] == [LogOfflineError]
+
+
+def test_another_policy_puts_nothing_off_that_is_to_be_tried_again() -> None:
+    bench = Bench(messages=1000)
+    bench.append()
+    bench.log.failure = StorageError("Too many open files")
+    flushed: list[int] = []
+    bench.scheduler.flush_now(bench.log).addCallback(flushed.append)
+    bench.threads.run()
+    bench.log.failure = None
+    bench.scheduler.policy_changed(bench.log)
+    bench.clock.advance(RETRY_SECONDS)
+    assert bench.threads.calls
+    bench.threads.run()
+    assert flushed == [10]
