@@ -208,12 +208,15 @@ class WaitingFetches:
         places: Sequence[Place],
         available: Sequence[int],
         max_wait_ms: int,
+        *,
+        is_old: bool = False,
     ) -> None:
-        """Tell a waiter when to respond; not while the broker stops.
+        """Tell a waiter when to respond, perhaps at once; not while the broker stops.
 
         Args:
             places: what it waits for; of more than `QUANTUM_ENTRIES` it is yet to be counted.
             available: how many bytes of each there are.
+            is_old: whether there may be more by now: then it is counted, too.
         """
         if len(places) > QUANTUM_ENTRIES:
             self._hold(waiter, len(places), max_wait_ms)
@@ -227,6 +230,9 @@ class WaitingFetches:
             waiter.add(key, places[n].offset, places[n].max_size, available[n])
             self.listen(waiter, key)
         self._hold(waiter, len(places), max_wait_ms)
+        for key, n in keyed if is_old else ():
+            if waiter.is_waiting:
+                waiter.changed(key, places[n].topic, places[n].partition)
 
     def hold_one(self, waiter: Waiter, key: int, max_wait_ms: int) -> None:
         """The same of one that waits for a single partition, by its key, and counts nothing."""

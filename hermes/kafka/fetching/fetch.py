@@ -90,6 +90,7 @@ class Fetch(CountingWaiter):
         "_is_committed",
         "_is_first",
         "_is_made",
+        "_is_old",
         "_left",
         "_max_bytes",
         "_min_bytes",
@@ -115,13 +116,16 @@ class Fetch(CountingWaiter):
         self._wait_ms, self._min_bytes, max_bytes, level = asked[:4]
         self._max_bytes = min(max(max_bytes, 0), MAX_RESPONSE_BYTES)
         self._is_committed = level == READ_COMMITTED
+        self._is_old = False  # whether what was found may be more by now
 
     def answer(self) -> Answer:
         found = self.read_all()
         return self.judged(found) if isinstance(found, list) else self.judged_later(found)
 
     async def judged_later(self, reading: Coroutine[Any, Any, list[Fetched]]) -> Any:
-        return await _response_of(self.judged(await reading))
+        found = await reading
+        self._is_old = True
+        return await _response_of(self.judged(found))
 
     def judged(self, found: list[Fetched]) -> Answer:
         """Respond with what there is, or wait for more."""
@@ -177,8 +181,9 @@ class Fetch(CountingWaiter):
         super().__init__(self._min_bytes, len(places))
         self._call.step_aside()
         available = [each.size_bytes for each in found]
+        wait_ms = min(self._wait_ms, MAX_WAIT_MS)
         self._shared.waiting.hold(
-            self, cast(Sequence[_Place], places), available, min(self._wait_ms, MAX_WAIT_MS)
+            self, cast(Sequence[_Place], places), available, wait_ms, is_old=self._is_old
         )
         return self
 

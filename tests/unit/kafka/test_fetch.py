@@ -362,6 +362,24 @@ def test_a_topic_that_is_deleted_before_a_thread_reads_is_an_error_of_its_partit
     assert found.error_code == 3
 
 
+@pytest.mark.usefixtures("cold_partition")
+def test_what_comes_while_a_thread_reads_is_not_waited_for(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(bench, b"one")
+    fetch(bench, places=((1, 0), (2, 0)))
+    warmed: Deferred[None] = Deferred()
+    monkeypatch.setattr(bench.shared.reader, "warm", lambda reads: warmed)
+    connection, transport = bench.connect_kafka()
+    places = (1, 0), (0, 0)
+    connection.dataReceived(request(bench, 12, min_bytes=200, wait_ms=60_000, places=places))
+    append(bench, b"x" * 200, partition=1)
+    warmed.callback(None)
+    bench.turns(transport)
+    assert len(answers(transport)) == 1
+    assert len(bench.server.shared.waiting) == 0
+
+
 @pytest.mark.parametrize("places", [((0, 0),), ((0, 0), (1, 0))])
 def test_what_is_read_while_a_fetch_waits_is_counted_when_it_leaves(
     bench: KafkaBench, places: Any
