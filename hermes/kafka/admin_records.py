@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from twisted.internet.defer import Deferred
 
-from hermes.errors import HermesError
+from hermes.errors import HermesError, UnknownTopicError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.protocol.kafka_errors import Code, KafkaError, code_of
 from hermes.security import Operation
@@ -73,6 +73,8 @@ async def _begin(topic: str, number: int, offset: int, seconds: float, call: Cal
         if offset == _HIGH_WATERMARK or offset > log.high_watermark:
             # In Kafka the high watermark of the only replica covers what acks=1 has answered.
             await shared.flusher.flush_now(log)
+            if call.server.topics.partition(topic, number).log is not log:
+                raise UnknownTopicError(f"{log.name} was deleted meanwhile")
             offset = log.high_watermark if offset == _HIGH_WATERMARK else offset
         if offset < 0:
             raise KafkaError(Code.OFFSET_OUT_OF_RANGE)

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from kafka_bench import KafkaBench, messages
 from kafka_logs import append_values
+from twisted.internet.defer import Deferred, fail, succeed
 
+from hermes.errors import NotLeaderError
 from hermes.protocol.kafka_errors import Code
+from hermes.storage import Log
 from hermes.transactions.state import STATE_TOPIC
 
 TOPICS = {
@@ -46,6 +49,40 @@ def delete(bench: KafkaBench, topic: str, offset: int) -> tuple[int, int]:
 def test_a_log_begins_later_where_segments_are_deleted(bench: KafkaBench, topic: str) -> None:
     assert delete(bench, topic, 1) == (Code.NONE, 1)
     assert bench.server.topics.log(topic, 0).earliest == 1
+
+
+class Leading:
+    """Leads for certain, until it does no more."""
+
+    is_over = False
+
+    def check(self) -> None:
+        if self.is_over:
+            raise NotLeaderError("another broker leads")
+
+    def when_deleted(self, offset: int) -> Deferred[int]:
+        return fail(NotLeaderError("another broker leads"))
+
+
+@pytest.mark.parametrize("offset", [3, -1])
+def test_nothing_is_deleted_once_another_broker_leads(
+    bench: KafkaBench, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    """What is visible here then isn't what the client may know of."""
+    log, leadership = bench.server.topics.partition("new", 0).log, Leading()
+    log.is_sole_copy = False
+    bench.shared.partitions.of(log).leadership = leadership  # type: ignore[assignment]
+    append_values(log, b"three")
+
+    def flush_long(log: Log) -> Deferred[None]:
+        log.flush()
+        leadership.is_over = True
+        log.commit(3)  # on the word of who leads now
+        return succeed(None)
+
+    monkeypatch.setattr(bench.flusher, "flush_now", flush_long)
+    assert delete(bench, "new", offset) == (Code.NOT_LEADER_OR_FOLLOWER, -1)
+    assert log.earliest == 0
 
 
 @pytest.mark.parametrize("offset", [1, -1])
