@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import UUID
 
+from twisted.python.failure import Failure
+
 from hermes.kafka.replicas.copy_follower import CopyFollower
 from hermes.kafka.replicas.copy_leadership import CopyLeadership
 from hermes.kafka.replicas.copy_mending import CopyMending
@@ -199,7 +201,15 @@ class Copy:
             self._must_turn = True
             while self._must_turn and not self.is_gone:
                 self._must_turn = False
-                self._turn()
+                try:
+                    self._turn()
+                except Exception:  # whoever has it turn has others to look after
+                    self._around.lines.failure(
+                        "turn",
+                        "looking after {copy} failed; it will be tried again",
+                        Failure(),  # type: ignore[no-untyped-call]
+                        copy=self.name,
+                    )
         finally:
             self._is_turning = False
 

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from broker_bench import log_lines
 from replicated_bench import ReplicatedBench
 from twisted.internet.defer import Deferred, succeed
 
@@ -15,6 +16,7 @@ from hermes.cluster.topic_cluster import ClusterState
 from hermes.config.topic import TopicConfig
 from hermes.errors import CoordinationUnavailableError
 from hermes.kafka.replicas.copies import Copies
+from hermes.kafka.replicas.copy import Copy
 from hermes.replication.leading import Leading
 from hermes.replication.state import PartitionState
 from hermes.storage.kafka_format import KAFKA
@@ -113,6 +115,42 @@ def test_a_copy_that_is_named_again_while_it_is_asked_whether_it_is_comes_back(
     is_back = copy is not None and copy.log is not None and not copy.log.is_closed
     copies.stop()
     assert is_back, "nobody makes it before the topic changes once more"
+
+
+def test_a_fault_in_one_copy_keeps_no_other_from_being_looked_after(
+    bench: ReplicatedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails with it, for instance that no thread can be made for its flush."""
+    names = ["t", "u", "v"]
+    for name in names:
+        bench.topic(name, LED)
+    turned, turn = list[str](), Copy._turn
+
+    def turn_or_fail(copy: Copy) -> None:
+        turned.append(copy.topic)
+        if copy.topic == names[0]:
+            raise RuntimeError("can't start new thread")
+        turn(copy)
+
+    monkeypatch.setattr(Copy, "_turn", turn_or_fail)
+    copies = copies_of(bench)
+    with log_lines() as lines:
+        copies.use(ClusterState(bench.tree.read(), {}, lives=bench.lives))
+        learned = set(turned)
+        bench.clock.advance(1)
+        turned.clear()
+        for copy in copies._copies.values():
+            copies.press(copy)
+        bench.clock.advance(0.1)
+        pressed = set(turned)
+        turned.clear()
+        for _ in range(2):
+            bench.clock.advance(4)
+        swept = [each for each in turned if each == "v"]
+    copies.stop()
+    assert learned == pressed == set(names)
+    assert len(swept) == 2
+    assert any("can't start new thread" in each for each in lines)
 
 
 def test_a_leader_goes_by_what_is_set_for_its_topic_from_then_on(bench: ReplicatedBench) -> None:
