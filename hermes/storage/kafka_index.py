@@ -72,6 +72,9 @@ _STEPS: Final = 16
 _FURTHER_STEPS: Final = 1024
 _STEP_BYTES: Final = 4096
 
+# The last place that an entry can tell: a segment that is larger may be there, put by hand, say.
+_LAST_POSITION: Final = 2**31 - 1
+
 # No batch begins there, and nothing has so many.
 _NO_END: Final = 2**63 - 1
 
@@ -268,7 +271,7 @@ class KafkaIndex(TimeIndex):
         for position, size, last_offset, newest_ms in batches:
             if newest_ms > self._newest[0] and newest_ms >= 0:  # else without a message
                 self._newest = newest_ms, last_offset
-            if position - self._entry_position > INTERVAL_BYTES:
+            if position - self._entry_position > INTERVAL_BYTES and position <= _LAST_POSITION:
                 self._entry_position = position
                 self._note(last_offset - self._base_offset, position)
             walked = last_offset + 1, position + size

@@ -48,7 +48,7 @@ from hermes.storage.message_times import TimestampedOffset
 from hermes.storage.reader import LogReader
 from hermes.storage.recovery import RecoveryReport
 from hermes.storage.segment import FlushedEnd, HighWatermark, LastStableOffset, LogView, Segment
-from hermes.storage.settings import LogSettings
+from hermes.storage.settings import MAX_SEGMENT_BYTES, LogSettings
 
 #: How often segments are looked at again when one was renamed or deleted at that moment.
 _LOOKS = 10
@@ -329,8 +329,9 @@ class Log:
                 tail.descriptor < 0
                 or tail.size_bytes > state.settings.segment_bytes
                 or now_ms > tail.roll_after_ms
+                or tail.size_bytes + byte_count > MAX_SEGMENT_BYTES
             ):
-                state.prepare(now_ms)
+                state.prepare(now_ms, byte_count)
             state.last_append_ms = now_ms
             try:
                 return tail.append(buffers, byte_count, message_count, now_ms, batches)

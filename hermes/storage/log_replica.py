@@ -212,7 +212,7 @@ class LogReplica:
         """
         state = self._state
         with state.lock:
-            state.prepare(now_ms)
+            state.prepare(now_ms, 0)
             with self._sources.placing(told, state.tail.end, state.tail.end):
                 pass
 

@@ -211,7 +211,7 @@ class LogSources:
             if not byte_count:
                 sources.move(wanted)
                 return None
-            state.prepare(now_ms)
+            state.prepare(now_ms, byte_count)
             # What isn't committed may be cut: no span is made coarser there.
             committed, mark = state.view.high_watermark, sources.mark()
             try:

@@ -127,14 +127,14 @@ class LogState:
             return DamagedMessagesError(f"{self.name}: {error.strerror}")
         return storage_error(f"{self.name}: read {error.filename or 'a segment'}", error)
 
-    def prepare(self, now_ms: int) -> None:
+    def prepare(self, now_ms: int, byte_count: int) -> None:
         if self.offline_reason is not None:
             raise self.offline_error()
         view = self.view
         try:
             for each in self.prepared:
                 each.prepare()
-            rolled = self.tail.prepare(view, self.settings, now_ms)
+            rolled = self.tail.prepare(view, self.settings, now_ms, byte_count)
         except FileExistsError as error:
             # Never write over what is there, whatever it is.
             self.go_offline(f"a segment can't be created: {error.filename} exists already")

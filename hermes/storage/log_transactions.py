@@ -130,9 +130,9 @@ def append_at_places(
 
     `placing` is the append itself, which undoes what failed. Raises as `Log.append`.
     """
-    state.prepare(now_ms)
-    base, index, tail = state.view.segments[-1].base_offset, sidecar.aborted, state.tail
     size_bytes, end = sum(each.size_bytes for each in headers), headers[-1].next_offset
+    state.prepare(now_ms, size_bytes)
+    base, index, tail = state.view.segments[-1].base_offset, sidecar.aborted, state.tail
     batches = [(each.size_bytes, each.last_offset, each.max_timestamp_ms) for each in headers]
     aborted = sidecar.ends_in(headers, markers)
     state.last_append_ms = now_ms

@@ -4,6 +4,11 @@ Retention and flushing are decided above storage, so their settings are there to
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+#: No segment grows beyond it: Kafka opens none that is larger, and its indexes have 31 bits for a
+#: place in a file.
+MAX_SEGMENT_BYTES: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from hermes.storage.files import IOV_MAX, Buffer, FileLayer, NotInMemoryError, w
 from hermes.storage.log_directory import LogDirectory
 from hermes.storage.log_format import LogFormat
 from hermes.storage.segment import UNFLUSHED_SUFFIX, FlushedEnd, LogView, Segment
-from hermes.storage.settings import LogSettings
+from hermes.storage.settings import MAX_SEGMENT_BYTES, LogSettings
 from hermes.storage.time_index import NO_CRC, TAIL_BYTES
 
 #: How many entries wait for a flush at most; beyond it every second one is dropped, which makes
@@ -165,10 +165,7 @@ class Tail:
 
     @property
     def unflushed_bytes(self) -> int:
-        return self._appended_bytes() - self._flushed_bytes
-
-    def _appended_bytes(self) -> int:
-        return self._rolled_bytes + self.size_bytes
+        return self._rolled_bytes + self.size_bytes - self._flushed_bytes
 
     # -- append ---------------------------------------------------------------------------------
 
@@ -248,8 +245,10 @@ class Tail:
         """Take off what an append that failed has written: it may hold whole messages."""
         self._files.ftruncate(self.descriptor, self.size_bytes)
 
-    def prepare(self, view: LogView, settings: LogSettings, now_ms: int) -> Segment | None:
-        """Get ready to append: open the active segment, roll if that is due.
+    def prepare(
+        self, view: LogView, settings: LogSettings, now_ms: int, byte_count: int
+    ) -> Segment | None:
+        """Get ready to append so many bytes: open the active segment, roll if that is due.
 
         Returns:
             The new active segment after a roll, for the view; else None.
@@ -269,6 +268,7 @@ class Tail:
             self.roll_after_ms = (now_ms if first is None else first.time_ms) + max_age_ms
         is_full = self._counts_messages and self.end - active.base_offset > MAX_SEGMENT_OFFSETS
         is_due = size > settings.segment_bytes or now_ms > self.roll_after_ms
+        is_due |= size + byte_count > MAX_SEGMENT_BYTES
         if is_full or (size and is_due):
             rolled = self._roll(active, is_flushed=view.flushed_end == self.end)
             size = 0
@@ -370,8 +370,7 @@ class Tail:
 
     def take(self) -> FlushWork:
         """Say what must be flushed; what comes later is for the next flush."""
-        numbers = iter(self._entries)
-        entries = list(zip(numbers, numbers, numbers, strict=True))
+        entries = list(zip(*[iter(self._entries)] * 3, strict=True))
         work = FlushWork(
             FlushedEnd(self.end),
             self.messages,

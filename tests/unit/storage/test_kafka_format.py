@@ -14,6 +14,7 @@ from kafka_logs import (
     append_values,
     check_indexes,
     open_kafka_log,
+    raw_batch,
     read_batches,
     read_records,
     record,
@@ -23,6 +24,7 @@ from storage_fakes import UnsyncedFiles, WatchedFiles
 from storage_logs import NOW_MS, append, message, settings
 
 from hermes.errors import DamagedMessagesError, OffsetOutOfRangeError, StorageError
+from hermes.protocol.record_batches import decode_header, with_crc
 from hermes.protocol.record_compression import RecordCodec
 from hermes.protocol.records import encode_batch
 from hermes.storage import DataDirectory, LogSlice
@@ -31,6 +33,8 @@ from hermes.storage.files import FEW_BYTES, FileLayer
 from hermes.storage.formats import find_format
 from hermes.storage.kafka_0_7 import KAFKA_0_7
 from hermes.storage.kafka_format import KAFKA
+from hermes.storage.kafka_index import OFFSET_ENTRY, KafkaIndex
+from hermes.storage.settings import MAX_SEGMENT_BYTES
 
 
 class CountingReads(UnsyncedFiles):
@@ -46,6 +50,33 @@ class CountingReads(UnsyncedFiles):
         """See `FileLayer.open_read`."""
         self.opened += 1
         return super().open_read(path)
+
+
+class Hollow:
+    """Stands for a batch of any size, of which nothing but its header takes room on a disk."""
+
+    def __init__(self, size_bytes: int) -> None:
+        header = decode_header(raw_batch(0, 1))
+        self.header = with_crc(header._replace(size_bytes=size_bytes), b"")
+        self.size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __getitem__(self, part: slice) -> bytes:
+        return bytes(len(range(*part.indices(self.size_bytes))))
+
+    def write(self, descriptor: int, position: int) -> int:
+        os.pwrite(descriptor, self.header, position)
+        os.ftruncate(descriptor, position + self.size_bytes)
+        return self.size_bytes
+
+
+class HollowFiles(UnsyncedFiles):
+    def pwrite(self, descriptor, data, position):  # type: ignore[no-untyped-def]
+        if isinstance(data, Hollow):
+            return data.write(descriptor, position)
+        return os.pwrite(descriptor, data, position)
 
 
 def directory_of(path: Path, **formats: str) -> DataDirectory:
@@ -402,6 +433,35 @@ def test_kafkas_indexes_lead_to_batches(tmp_path: Path) -> None:
     assert len(segments) > 2
     for path in segments:
         check_indexes(path)
+
+
+def test_no_segment_grows_beyond_what_kafka_opens(tmp_path: Path) -> None:
+    """Of what several batches bring, the later ones begin where no entry of an index can lead."""
+    log, _ = open_kafka_log(tmp_path / "k-0", HollowFiles(), MAX_SEGMENT_BYTES)
+    large = Hollow(MAX_SEGMENT_BYTES - 200)
+    log.append([large], len(large), 1, NOW_MS, [(len(large), 0, NOW_MS)])  # type: ignore[list-item]
+    log.flush()
+    some = [raw_batch(offset, 1, bytes(5000)) for offset in (1, 2, 3)]
+    told = [(len(each), offset, NOW_MS) for offset, each in enumerate(some, 1)]
+    log.append(some, sum(map(len, some)), 3, NOW_MS, told)
+    log.flush()
+    log.close()
+    sizes = [each.stat().st_size for each in sorted((tmp_path / "k-0").glob("*.log"))]
+    assert sizes == [len(large), sum(map(len, some))]
+
+
+def test_an_index_has_no_entry_of_what_lies_beyond_that(tmp_path: Path) -> None:
+    """A segment that is larger may have been put there."""
+    files, path = UnsyncedFiles(), str(tmp_path / f"{0:020d}")
+    index = KafkaIndex(files, f"{path}.appends", 0)
+    index.begin()
+    places = (0, 5000, MAX_SEGMENT_BYTES, MAX_SEGMENT_BYTES + 5000)
+    told = [(position, 5000, offset, NOW_MS) for offset, position in enumerate(places)]
+    beside = files.open_append(f"{path}.appends", create=True)
+    index.write([(NOW_MS, 4, 1)], -1, beside, 0, told, complete=True)
+    files.close(beside)
+    data = (tmp_path / f"{0:020d}.index").read_bytes()
+    assert list(OFFSET_ENTRY.iter_unpack(data)) == [(1, 5000), (2, MAX_SEGMENT_BYTES)]
 
 
 @pytest.mark.parametrize("told", [{0}, set(range(40)), set(range(0, 300, 7))])
