@@ -140,6 +140,8 @@ class DamageCheck:
         # In which state damaged files were.
         self._states: dict[Segment, _State] = {}
         self._noted: frozenset[DamagedSegment] | None = None  # on disk
+        # Those of an earlier life that could not be looked at yet.
+        self._left: frozenset[DamagedSegment] = frozenset()
         self._has_changed = False  # what is damaged, since that was noted
         self._next_suspects = -math.inf
         self._is_running = False
@@ -187,7 +189,9 @@ class DamageCheck:
     def _run(self) -> "Any":
         try:
             if self._noted is None:
-                yield self._known_before()
+                noted = yield self._in_thread(read_damaged, self._directory.path, self._files)
+                self._noted = self._left = noted
+            yield self._known_before()
             yield self._suspects()
             yield self._save()
             if not self._rate() or self._seconds() < self._next_round:
@@ -211,14 +215,15 @@ class DamageCheck:
 
     @inlineCallbacks
     def _known_before(self) -> "Any":
-        noted = yield self._in_thread(read_damaged, self._directory.path, self._files)
-        for topic, partition, base in noted:
-            log = self._directory.get(topic, partition)
+        for each in self._left:
+            log, is_over = self._directory.get(each.topic, each.partition), True
             if log is not None:
+                is_over = bool(log.view.bases)  # else it could not be opened so far
                 for segment, _ in log.flushed_segments():
-                    if segment.base_offset == base:
-                        yield self._segment(log, segment)
-        self._noted = noted
+                    if segment.base_offset == each.base_offset:
+                        is_over = yield self._segment(log, segment)
+            if is_over:
+                self._left -= {each}
 
     @inlineCallbacks
     def _save(self) -> "Any":
@@ -227,6 +232,7 @@ class DamageCheck:
             for log in self.damaged()
             for segment in log.damage
         )
+        damaged |= self._left
         self._has_changed = False
         if damaged != self._noted:
             with suppress(StorageError):  # a full disk, say: it is tried again
@@ -238,25 +244,40 @@ class DamageCheck:
         self._next_suspects = self._seconds() + _LOOK_SECONDS
         for log in list(self._directory.logs.values()):
             since = self._looked_at.get(log, -SUSPECTS_SECONDS)
-            if log.is_suspect and self._seconds() - since >= SUSPECTS_SECONDS:
-                log.is_suspect = False
-                self._looked_at[log] = self._seconds()
-                for segment, _ in log.flushed_segments():
-                    yield self._segment(log, segment)
+            is_due = self._seconds() - since >= SUSPECTS_SECONDS and bool(log.view.bases)
+            if log.is_suspect and is_due:
+                yield self._suspect(log)
             for segment in list(log.damage):
                 state = yield self._in_thread(self._state_of, log, segment)
                 if state != self._states.get(segment):
                     yield self._segment(log, segment)
 
     @inlineCallbacks
+    def _suspect(self, log: Log) -> "Any":
+        """Look at a log that somebody has met damage in; it stays suspect if that fails."""
+        log.is_suspect, left = False, log.flushed_segments()
+        self._looked_at[log] = self._seconds()
+        try:
+            for each in list(left):
+                if (yield self._segment(log, each[0])):
+                    left.remove(each)
+        finally:
+            log.is_suspect |= bool(left)
+
+    @inlineCallbacks
     def _segment(self, log: Log, segment: Segment) -> "Any":
-        """Look at a segment, if it is still there. Raises _StoppedError."""
+        """Look at a segment, if it is still there; False if that can't be done now.
+
+        Raises _StoppedError.
+        """
         end = dict(log.flushed_segments()).get(segment)
         if end is None:
-            return
+            return True
         looked = yield self._in_thread(self._look_at, log, segment, end)
-        if looked is not None and segment in dict(log.flushed_segments()):
+        is_there = segment in dict(log.flushed_segments())
+        if looked is not None and is_there:
             self._note(log, segment, looked)
+        return looked is not None or not is_there
 
     def _note(self, log: Log, segment: Segment, looked: _Looked) -> None:
         damage = [each for each in looked.damage if each.end > log.earliest]

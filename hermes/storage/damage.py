@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from errno import EIO
 from typing import Final, NamedTuple
 
-from hermes.storage.files import FileLayer, Identity, identity
+from hermes.storage.files import FileLayer, Identity, identity, is_no_descriptor
 from hermes.storage.layout import DAMAGE_NAME
 from hermes.storage.log_format import LogFormat, OpenSegment
 from hermes.storage.whole_files import read_whole, replace_whole
@@ -133,12 +133,19 @@ def write_damaged(directory: str, damaged: Collection[DamagedSegment], files: Fi
 
 
 def read_damaged(directory: str, files: FileLayer) -> frozenset[DamagedSegment]:
-    """Read what was noted; nothing from a file that is itself damaged. Blocks."""
+    """Read what was noted; nothing from a file that is itself damaged. Blocks.
+
+    Raises OSError: there is no descriptor for it now; try again.
+    """
     try:
         data = read_whole(os.path.join(directory, DAMAGE_NAME), _MOST_NOTED_BYTES, files)
         return frozenset(DamagedSegment(*each) for each in json.loads(data or b"[]"))
-    except (OSError, ValueError, TypeError, RecursionError):  # a round finds them again
-        return frozenset()
+    except OSError as error:
+        if is_no_descriptor(error):
+            raise
+    except (ValueError, TypeError, RecursionError):
+        pass
+    return frozenset()  # a round finds them again
 
 
 class BlockReads(FileLayer):

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from errno import EIO
+from errno import EIO, EMFILE
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from hermes.partition.damage_check import (
 from hermes.protocol.records import Record
 from hermes.storage import DataDirectory, FileLayer, Log
 from hermes.storage.compaction import CompactionReport, compaction
-from hermes.storage.damage import Damage
+from hermes.storage.damage import Damage, read_damaged
 from hermes.storage.files import AsideFiles, NotInMemoryError
 from hermes.storage.layout import DAMAGE_NAME
 from hermes.storage.segment import Segment
@@ -38,10 +38,22 @@ MESSAGE_BYTES = len(message(PAYLOAD))
 
 
 class HookedFiles(UnsyncedFiles):
-    """Calls something before each read."""
+    """Calls something before each read.
+
+    Attributes:
+        has_descriptors: whether there is one for a further file.
+    """
+
+    has_descriptors = True
 
     def __init__(self) -> None:
         self.before: Callable[[int, int, int], None] = lambda descriptor, length, position: None
+
+    def open_read(self, path: str) -> int:
+        """See `FileLayer.open_read`."""
+        if not self.has_descriptors:
+            raise OSError(EMFILE, os.strerror(EMFILE), path)
+        return super().open_read(path)
 
     def read_resident(self, descriptor: int, length: int, position: int) -> bytes:
         self.before(descriptor, length, position)
@@ -319,6 +331,61 @@ def test_a_start_looks_first_at_what_was_damaged(checked: Checked, tmp_path: Pat
     assert last.look() == []
     assert last.check.read_bytes == 0
     last.directory.close()
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_what_was_damaged_before_is_looked_at_once_that_can_be_done(
+    checked: Checked, tmp_path: Path, is_read: bool
+) -> None:
+    log = checked.fill()
+    flip(log.flushed_segments()[1][0])
+    (line,) = checked.round()
+    checked.directory.close()
+    log_format = "kafka" if log.counts_messages else "0.7"
+    again = Checked(tmp_path / "logs", log_format)
+    again.files.has_descriptors = False
+    if is_read:
+        noted = read_damaged(str(tmp_path / "logs"), UnsyncedFiles())
+        again.check._noted = again.check._left = noted
+        assert again.look() == []
+    else:
+        assert "looking for damage failed" in again.look()[0]
+    again.files.has_descriptors = True
+    assert again.look() == [line]
+    again.directory.close()
+
+
+def test_what_was_damaged_before_stays_noted_while_the_log_can_not_be_opened(
+    checked: Checked, tmp_path: Path
+) -> None:
+    log = checked.fill()
+    flip(log.flushed_segments()[1][0])
+    (line,) = checked.round()
+    missing = Path(log.flushed_segments()[2][0].path)
+    checked.directory.close()
+    log_format = "kafka" if log.counts_messages else "0.7"
+    missing.rename(tmp_path / "aside")
+    again = Checked(tmp_path / "logs", log_format)
+    (found,) = again.directory.logs.values()
+    assert (found.is_offline, again.look()) == (True, [])
+    (tmp_path / "aside").rename(missing)
+    again.directory.reopen(found, NOW_MS)
+    assert again.look() == [line]
+    again.directory.close()
+
+
+def test_who_is_suspect_stays_so_until_it_could_be_looked_at(checked: Checked) -> None:
+    checked.rate = 0
+    log = checked.fill()
+    assert checked.look() == []
+    flip(log.flushed_segments()[1][0])
+    log.is_suspect, checked.files.has_descriptors = True, False
+    assert checked.look() == []
+    checked.files.has_descriptors = True
+    checked.clock.advance(SUSPECTS_SECONDS)
+    (line,) = checked.look()
+    assert "x-0 is damaged" in line
+    assert not log.is_suspect
 
 
 @pytest.mark.parametrize("noted", [b"", b"[[", b"{}", b"7", b'[["x"]]', b'[["x", 0, []]]', b"\xff"])
