@@ -410,7 +410,7 @@ class LocalGroups:
             self._measure(entry)
         then(Code.NONE)
 
-    def _not_written(self, entry: GroupEntry, change: Change, result: Any) -> Any:
+    def _not_written(self, entry: GroupEntry, change: Change, result: Any) -> Code:
         name = change.group
         error = result.value if isinstance(result, Failure) else result
         if isinstance(error, GroupMovedError):
@@ -419,7 +419,10 @@ class LocalGroups:
             return Code.NOT_COORDINATOR
         if isinstance(error, HermesError):
             return self._unavailable(name, error).code
-        return result  # a fault of ours
+        # A fault of ours: who waits must hear of it, and whether it is stored isn't known either.
+        self.counts.failures += 1
+        self._limited_log.failure("fault", "storing group {name} failed", result, name=name)
+        return Code.COORDINATOR_NOT_AVAILABLE
 
     def _store_generation(self, group: Group, then: Stored) -> None:
         entry, name = self.entries[group.name], group.name

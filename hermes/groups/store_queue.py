@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from hermes.errors import StorageError
 from hermes.groups.offsets import Change, GroupStore, StoredGroup
 from hermes.logs import ModuleLogger
 
@@ -80,7 +81,7 @@ class StoreQueue:
             if not isinstance(task, Change):
                 if not changes:
                     tasks.popleft()
-                    self._call(partial(self._ended, then), task)
+                    self._carry_out(self._call, partial(self._ended, then), task)
                     return
                 break
             tasks.popleft()
@@ -90,7 +91,15 @@ class StoreQueue:
             call = self._call
             if self._call_small is not None and _are_small(changes):
                 call = self._call_small
-            call(partial(self._written, waiting), self._store.write, changes)
+            self._carry_out(call, partial(self._written, waiting), self._store.write, changes)
+
+    @staticmethod
+    def _carry_out(call: StoreCalls, then: Then, function: Callable[..., Any], *args: Any) -> None:
+        try:
+            call(then, function, *args)
+        except RuntimeError as error:  # no more threads may be made: who waits has to hear of it
+            failure = StorageError(f"no thread for it: {error}")
+            then(Failure(failure))  # type: ignore[no-untyped-call]
 
     def _ended(self, then: Then, result: Any) -> None:
         then(result)

@@ -3,8 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
-from twisted.python.failure import Failure
-
 from hermes.config.kinds import FORMAT_KAFKA
 from hermes.coordination.kafka_groups import parse_pending_name
 from hermes.groups.offsets import MAX_METADATA_LENGTH, Committed, TopicPartition
@@ -166,11 +164,8 @@ class _Commit(OffsetCommitting):
             self.note(await self._call.server.groups.commit(*self.what))
         return self.response()
 
-    def end(self, code: Any) -> None:
+    def end(self, code: Code) -> None:
         """Answer, by what became of it."""
-        if isinstance(code, Failure):
-            self.answer.fail(code)
-            return
         if code is not Code.NONE:
             self.note(code)
         self.answer.resolve(self._call.make.response_to(self._call.correlation_id, self.response()))

@@ -39,6 +39,7 @@ class World:
         self.settings = SETTINGS
         self.brokers = frozenset({0})
         self.held: list[Deferred[None]] | None = None
+        self.has_threads = True
         self.topics = Topics({"clicks": 4})
         self.start()
 
@@ -66,6 +67,8 @@ class World:
 
     def in_thread(self, function: Callable[..., Any], *args: Any) -> Deferred[Any]:
         """Call a function at once; or when those that are `held` are let go."""
+        if not self.has_threads:
+            raise RuntimeError("can't start new thread")
         if self.held is None:
             return maybeDeferred(function, *args)
         turn: Deferred[None] = Deferred()
@@ -518,6 +521,45 @@ def test_nobody_is_answered_before_it_is_on_disk(world: World) -> None:
     world.start()
     assert beat(world, "b", 3).member_epoch == 3
     assert beat(world, "c", 4) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_store_that_could_not_be_asked_once_is_asked_again(world: World) -> None:
+    """No more threads may be made, for as long as others take them all."""
+    world.has_threads = False
+    committed = {CLICKS: Committed(5, -1, "", 1)}
+    for _ in range(2):
+        asked = world.groups.commit("g", "", None, -1, committed)
+        assert world.done(asked) is Code.COORDINATOR_NOT_AVAILABLE
+    world.has_threads = True
+    world.commit(5, CLICKS)
+    world.has_threads = False
+    asked = world.groups.commit("g", "", None, -1, {CLICKS: Committed(7, -1, "", 1)})
+    assert world.done(asked) is Code.COORDINATOR_NOT_AVAILABLE
+    world.has_threads = True
+    assert world.offsets() == {CLICKS: 5}
+
+
+def test_a_fault_of_the_store_keeps_no_consumer_group_from_being_written(world: World) -> None:
+    assert beat(world, "a", 0).member_epoch == 2
+    calls = world.held = []
+    answers: list[Any] = []
+    joins = ConsumerHeartbeat("b", 0, "", "", rebalance_timeout_ms=1, topics=("clicks",))
+    asked = world.groups.consumer_heartbeat("g", joins, nothing_matches)
+    Deferred.fromCoroutine(asked).addBoth(answers.append)
+    calls.pop().errback(ZeroDivisionError("a bug"))
+    assert [each.value.code for each in answers] == [Code.COORDINATOR_NOT_AVAILABLE]
+    world.held = None
+    assert beat(world, "c", 0).member_epoch == 4
+
+
+def test_a_fault_of_the_store_keeps_no_member_waiting(world: World) -> None:
+    joined = world.done(world.groups.join("g", a_join("", needs_id=False)))
+    calls = world.held = []
+    answers: list[Any] = []
+    sync = Sync(joined.member_id, None, joined.generation, {joined.member_id: b"all"})
+    Deferred.fromCoroutine(world.groups.sync("g", sync)).addBoth(answers.append)
+    calls.pop().errback(ZeroDivisionError("a bug"))
+    assert [each.code for each in answers] == [Code.COORDINATOR_NOT_AVAILABLE]
 
 
 @pytest.mark.parametrize("is_classic", [False, True])
