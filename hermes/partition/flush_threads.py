@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock, Thread
 from typing import Any, TypeAlias
 
+from hermes.errors import StorageError
 from hermes.partition.flush_queue import FlushState
 from hermes.storage import FlushedEnd
 
@@ -53,9 +54,11 @@ class FlushThreads:
             thread = Thread(target=self._work, name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no more threads may be made: those that there are do it
-                if not self._threads:
-                    raise
+            except RuntimeError as error:  # no more may be made: those that there are do it
+                if not self._threads and state is not None:
+                    self._due.pop()
+                    self._outcomes.append((state, None, StorageError(f"no thread for it: {error}")))
+                    self._bell.ring()
             else:
                 self._threads.append(thread)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from twisted.internet.task import Clock
 
 from hermes.errors import EpochEndedError, LogOfflineError, StorageError
 from hermes.partition.flush_queue import FlushPolicy
+from hermes.partition.flush_threads import FlushThreads
 from hermes.partition.flushing import GROUP_WINDOW_SECONDS, RETRY_SECONDS, FlushScheduler
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -277,6 +280,30 @@ def test_a_flush_without_a_descriptor_is_tried_again_and_nobody_hears_of_it() ->
     assert flushed == [10]
     assert bench.seen == [10]
     assert not bench.clock.getDelayedCalls()
+
+
+def test_a_flush_for_which_no_thread_can_be_made_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a broker begins that shares a limit of threads with others: it has none to flush with."""
+
+    def no_more(thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bench, rung = Bench(), SimpleQueue[Callable[[], None]]()
+    threads = FlushThreads(1, lambda call: SimpleNamespace(ring=lambda: rung.put(call), close=int))
+    scheduler = FlushScheduler(bench.clock, threads, lambda topic: FlushPolicy(1, 3000))
+    told: list[Any] = []
+    bench.log.append(10)
+    with monkeypatch.context() as patch, log_lines() as lines:
+        patch.setattr(Thread, "start", no_more)
+        scheduler.when_committed(bench.log, told.append)
+        rung.get()()
+    assert "has to wait, and is tried again: no thread" in lines[0]
+    bench.clock.advance(RETRY_SECONDS)
+    rung.get(timeout=60)()
+    assert (told, bench.log.high_watermark) == ([None], 10)
+    threads.stop()
 
 
 def test_a_flush_without_a_descriptor_does_not_hold_up_the_stop() -> None:
