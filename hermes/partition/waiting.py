@@ -299,20 +299,24 @@ class WaitingFetches:
             self._recounting[topic, partition] = True
             return
         if not isinstance(found, set):
-            found.changed(key, topic, partition)
+            self._tell(found, key, topic, partition)
             return
 
         def tell(listener: Listener) -> None:
-            try:
-                if listener.is_waiting:
-                    listener.changed(key, topic, partition)
-            except Exception:  # else nobody would be told of this partition any more
-                self._log.failure("telling who waits failed")
+            if listener.is_waiting:
+                self._tell(listener, key, topic, partition)
 
         recounted = cooperatively(self._scheduler, list(found), tell)
         if isinstance(recounted, Deferred):
             self._recounting[topic, partition] = False
             recounted.addCallback(lambda _: self._recounted(topic, partition))
+
+    def _tell(self, listener: Listener, key: int, topic: str, partition: int) -> None:
+        """Tell one, whose fault keeps neither the others waiting nor whoever has changed it."""
+        try:
+            listener.changed(key, topic, partition)
+        except Exception:
+            self._log.failure("telling who waits failed")
 
     def wake_all(self) -> None:
         self.is_stopping = True

@@ -226,34 +226,29 @@ def test_what_changes_between_two_turns_is_not_missed() -> None:
     assert len(bench.answered) == QUANTUM_ENTRIES + 1
 
 
-class Told:
-    """Who listens to a partition; `fails` once it is told."""
+class Broken:
+    """One that waits, and can't be told."""
 
     is_waiting = True
 
-    def __init__(self, *, fails: bool = False) -> None:
-        self.fails = fails
-        self.times = 0
-
     def changed(self, key: int, topic: str, partition: int) -> None:
-        self.times += 1
-        if self.fails:
-            raise ValueError("a fault of its own")
+        raise ValueError("a fault")
 
 
-def test_one_that_fails_keeps_no_other_from_being_told_now_and_later() -> None:
+@pytest.mark.parametrize("others", [0, 1, QUANTUM_ENTRIES])
+def test_a_fault_in_one_of_them_keeps_nothing_from_the_others(others: int) -> None:
     bench, key = Bench(), key_of("t", 0)
-    listeners = [Told() for _ in range(QUANTUM_ENTRIES + 1)]
-    faulty = Told(fails=True)
-    for each in (faulty, *listeners):
-        bench.waiting.listen(each, key)
-    for times in (1, 2):
-        with log_lines() as lines:
-            bench.waiting.changed("t", 0)
-            bench.clock.advance(0)
-        (line,) = lines
-        assert "a fault of its own" in line
-        assert {each.times for each in (faulty, *listeners)} == {times}
+    for _ in range(others):
+        bench.wait(request(0, min_bytes=20))
+    broken = Broken()
+    with log_lines() as lines:
+        bench.waiting.listen(broken, key)
+        bench.append(0, 10)
+        bench.append(0, 20)
+        bench.clock.advance(0)
+    assert len(bench.answered) == others
+    assert any("a fault" in line for line in lines)
+    bench.waiting.forget(broken, key)
 
 
 def test_time_is_up() -> None:
