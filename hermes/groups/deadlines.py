@@ -6,12 +6,16 @@ from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 
+from hermes.logs import ModuleLogger
+
 #: So many entries that no longer count are kept in any case.
 _SPARE: Final = 64
 
 
 class Deadlines:
     """Calls `due` with a name at its time, then forgets it. Lives in the reactor's thread."""
+
+    _log = ModuleLogger()
 
     def __init__(self, clock: IReactorTime, due: Callable[[str], None]) -> None:
         self._clock = clock
@@ -75,7 +79,10 @@ class Deadlines:
             at = self._times[name]
             if at <= now:
                 del self._times[name]
-                self._due(name)
+                try:
+                    self._due(name)
+                except Exception:  # the others are due all the same
+                    self._log.failure("what was due of group {name} failed", name=name)
             else:  # it was put off
                 self._push(name, at)
         self._wait()

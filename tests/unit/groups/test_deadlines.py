@@ -2,6 +2,7 @@
 
 import random
 
+from broker_bench import log_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
@@ -37,6 +38,23 @@ def test_names_that_are_given_up_leave_nothing_behind() -> None:
     assert due == ["a group"]
     deadlines.stop()
     assert clock.getDelayedCalls() == []
+
+
+def test_a_fault_in_one_that_is_due_keeps_none_of_the_others_from_being_so() -> None:
+    clock, due = Clock(), list[str]()
+
+    def fail(name: str) -> None:
+        due.append(name)
+        raise ValueError("a fault")
+
+    deadlines = Deadlines(clock, fail)
+    for number, name in enumerate("abc"):
+        deadlines.set(name, 5.0 + number // 2)
+    with log_lines() as lines:
+        clock.advance(5)
+        clock.advance(1)
+    assert due == ["a", "b", "c"]
+    assert sum("a fault" in line for line in lines) == 3
 
 
 @given(st.randoms(use_true_random=False))
