@@ -108,17 +108,21 @@ class Mending:
         with state.flush_lock:
             state.check_online()
             if hole.segment in state.view.segments:
-                self._put(hole, data[:size], is_filled=is_filled)
+                self._put(hole, data[:size])
         self.offset = hole.end if is_filled else start
         self._hole = hole._replace(start=start, position=hole.position + size)
         return self.look() if is_filled else True
 
-    def _put(self, hole: _Hole, data: memoryview, *, is_filled: bool) -> None:
+    def _put(self, hole: _Hole, data: memoryview) -> None:
         files = self._log.files
         with _opened(self._log, hole.segment) as descriptor:
             write_all(files, descriptor, [data], hole.position)
-            if is_filled:
+            try:
                 files.fdatasync(descriptor)
+            except OSError:
+                # It is in memory only, where the next look would find it whole.
+                write_all(files, descriptor, [bytes(len(data))], hole.position)
+                raise
 
 
 def damage_from(log: Log, start: int) -> tuple[Segment, Damage] | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from kafka_logs import batches_in, open_kafka_log, record
 from memory_files import MemoryFiles
+from storage_fakes import FaultyFiles
 from storage_logs import NOW_MS
 
-from hermes.errors import CorruptLogError, LogOfflineError
+from hermes.errors import CorruptLogError, LogOfflineError, StorageError
 from hermes.protocol.record_batches import HEADER_BYTES, LENGTH_END, placed
 from hermes.protocol.records import encode_batch
 from hermes.storage import FileLayer, Log
@@ -109,6 +110,27 @@ def test_what_the_disk_does_not_give_back_is_found_also_before_anything_else_was
         # The least that a disk gives back is a sector, which all of a segment lies in.
         assert found[1] == Damage(segment.base_offset, end)
         files.allow_reads(segment.path, len(data) - sizes[-1], len(data))
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 20])
+def test_what_the_disk_may_not_have_taken_is_not_mended(tmp_path: Path, max_bytes: int) -> None:
+    """A sync that fails says once that it has: what was written stays in memory as it should be."""
+    files = FaultyFiles(only=("fdatasync",))
+    log, other = copy(tmp_path / "k-0", files=files), copy(tmp_path / "k-1")
+    sound, path = contents(tmp_path / "k-0"), sorted((tmp_path / "k-0").glob("*.log"))[0]
+    (_, first), *_ = batches_in(path.read_bytes())
+    for position in (HEADER_BYTES, len(first) + HEADER_BYTES):
+        flip(path, position)
+    files.fail_at, files.counted = 0, 0
+    with pytest.raises(StorageError, match="Input/output"):
+        mend(log, other, max_bytes)
+    found = damage_from(log, 0)
+    assert found is not None
+    assert found[1] == Damage(0, 2)
+    mend(log, other, max_bytes)
+    assert contents(tmp_path / "k-0") == sound
+    assert files.counted > 1
+    assert damage_from(log, 0) is None
 
 
 def test_of_many_places_in_each_of_two_copies(tmp_path: Path) -> None:
