@@ -249,20 +249,23 @@ class AbortedIndex:
             base = bases[bisect_right(bases, each.last_offset) - 1]
             by_base.setdefault(base, []).append(each)
         self.load()
-        for base in sorted({*self._bases, *self._torn, *by_base}):
+        # After a sync that failed, what was written may be in memory only.
+        doubtful = self._torn | self._dirty
+        for base in sorted({*self._bases, *doubtful, *by_base}):
             if base not in bases:
                 with suppress(FileNotFoundError):
                     self._files.unlink(self._path(base))
                 continue
             known = self._known.get(base)
             is_whole = base not in by_base and (known is None or known.last_offset < since)
-            if is_whole and base not in self._torn:
+            if is_whole and base not in doubtful:
                 continue
             there = [] if known is None else list(self._read(base, known.entries))
             kept = [each for each in there if each.last_offset < since]
             wanted = kept + by_base.get(base, [])
-            if wanted != there or base in self._torn:
+            if wanted != there or base in doubtful:
                 self._rewrite(base, wanted)
+        self._dirty, self.is_dirty = _NONE, False
         self.load()
 
     def forget(self, base: int, is_gone: Callable[[AbortedTransaction], bool]) -> None:
@@ -295,7 +298,8 @@ class AbortedIndex:
         if entries:
             self._files.rename(path + CLEANED_SUFFIX, path)
         else:
-            self._files.unlink(path)
+            with suppress(FileNotFoundError):
+                self._files.unlink(path)
 
     def _draft(self, base: int, entries: Sequence[AbortedTransaction]) -> None:
         if not entries:

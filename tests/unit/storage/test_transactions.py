@@ -1,12 +1,15 @@
 """Transactions in a log: up to where all is decided, what was aborted, and what a stop leaves."""
 
+import os
 from collections.abc import Callable, Sequence
+from errno import EIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 from kafka_logs import open_kafka_log, read_batches, record
+from memory_files import MemoryFiles
 from storage_fakes import UnsyncedFiles
 from storage_logs import NOW_MS
 from transacted_logs import Writer, committed, transactional
@@ -15,6 +18,7 @@ from hermes.errors import (
     CoordinatorFencedError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
+    LogOfflineError,
     NoTransactionError,
 )
 from hermes.partition.batch_appends import check_and_append
@@ -156,6 +160,54 @@ def test_a_stop_changes_nothing(tmp_path: Path, is_clean: bool, damage: str) -> 
     writer.end(8, commit=True)
     log.flush()
     assert committed(log) == [(8, 3)]
+
+
+class LosingFiles(MemoryFiles):
+    """A disk that fails one sync of a file: what was written stays in memory only.
+
+    Attributes:
+        failing: the path of that file; empty for none.
+    """
+
+    def __init__(self, root: str = "/data") -> None:
+        self.failing = ""
+        self._lost = set[object]()
+        super().__init__(root)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """See `FileLayer.fdatasync`."""
+        node = self._node(descriptor)
+        if self.failing and node is self._find(self.failing):
+            self.failing = ""
+            self._lost.add(node)
+            raise OSError(EIO, os.strerror(EIO))
+        if node not in self._lost:
+            super().fdatasync(descriptor)
+
+
+def test_what_was_aborted_stays_so_after_a_sync_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "clicks-0"
+    files = LosingFiles(str(path))
+    writer = Writer(open_kafka_log(path, files, 300)[0])
+    log = writer.log
+    writer.send(7)
+    log.flush()
+    writer.end(7)
+    files.failing = str(path / INDEX)
+    with pytest.raises(LogOfflineError):
+        log.flush()
+    log.reopen(NOW_MS)
+    for _ in range(12):
+        writer.send(1, plain=True)
+    log.flush()
+    expected = committed(log)
+    assert expected[0] == (1, 2)
+    # The kernel puts on the disk what nobody has synced: a snapshot, which is believed.
+    (name,) = (each for each in files.listdir(str(path)) if each.endswith(".snapshot"))
+    files.fdatasync(files.open_append(str(path / name)))
+    files.fsync_directory(str(path))
+    again, _ = open_kafka_log(path, files.after_power_loss(), 300)
+    assert committed(again)[: len(expected)] == expected
 
 
 def test_what_ends_a_transaction_may_be_cut_off(tmp_path: Path) -> None:
