@@ -422,12 +422,14 @@ class KafkaPartition(FormatSidecar):
             self.producers.note((each,), each.base_offset, now_ms, marker)
             self.transactions.follow(each)
 
-    def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
+    def restarted(self, offset: int) -> None:
         self.cut(offset, offset)
         self.producers.replace({})
         self.transactions.replace({}, ())
+        self.aborted.begin_at(offset)
+
+    def keep_restart(self, offset: int, view_of: Callable[[], LogView]) -> None:
         self._snapshots.clear()
-        self.aborted.load()
         self.keep_start(offset, view_of)
 
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:

@@ -292,11 +292,12 @@ class LogReplica:
                 # One that begins there is empty, and has the name of what would stand in for it.
                 removed = view.segments[:-1] if view.bases[-1] == offset else view.segments
                 self._begin_again(offset, removed)
+                self._sidecar.restarted(offset)
             state.retire(removed)
             state.directory.remove(removed)
             flush(state)
             try:
-                self._sidecar.restarted(offset, state.current_view)
+                self._sidecar.keep_restart(offset, state.current_view)
             except OSError as error:
                 raise storage_error(f"{state.name}: begin at offset {offset}", error) from error
         self._deletion.delete_removed()

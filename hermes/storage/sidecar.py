@@ -205,8 +205,11 @@ class FormatSidecar(Sidecar):
     ) -> None:
         """Under the log's lock: batches were appended with their offsets, epochs and markers."""
 
-    def restarted(self, offset: int, view_of: Callable[[], LogView]) -> None:
-        pass
+    def restarted(self, offset: int) -> None:
+        """Under the log's lock: it begins and ends at an offset, and nothing before it counts."""
+
+    def keep_restart(self, offset: int, view_of: Callable[[], LogView]) -> None:
+        """The same on disk; a start finds out by itself what of that isn't."""
 
     def keep_start(self, earliest: int, view_of: Callable[[], LogView]) -> None:
         """Put on disk that the log begins inside of a segment, before anybody is told.

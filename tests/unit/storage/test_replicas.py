@@ -2,7 +2,7 @@
 
 import os
 from contextlib import suppress
-from errno import EIO
+from errno import EIO, EMFILE
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from kafka_logs import (
 from memory_files import MemoryFiles
 from storage_fakes import FaultyFiles, UnsyncedFiles
 from storage_logs import NOW_MS, append, message, open_log, read_all, settings
+from transacted_logs import Writer
 
 from hermes.errors import (
     InvalidBatchError,
@@ -386,6 +387,31 @@ def test_a_log_begins_again_where_an_empty_segment_does_already(tmp_path: Path) 
     log.flush()
     assert (log.earliest, log.end_offset) == (bases[-1], bases[-1] + 1)
     assert [each.name for each in (tmp_path / "k-0").glob("*.log")] == [f"{bases[-1]:020d}.log"]
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_log_that_begins_again_has_no_transaction_left_whatever_fails(
+    tmp_path: Path, place: int
+) -> None:
+    """There is no descriptor for a while, from one sync of names or the next on."""
+    files = FaultyFiles(None, EMFILE, stays=True, only=("fsync_directory",))
+    writer = Writer(open_kafka_log(tmp_path / "k-0", files)[0])
+    log = writer.log
+    log.replica.become_copy(0)
+    writer.send(7)
+    log.flush()
+    files.fail_at, files.counted = place, 0
+    with pytest.raises(StorageError):
+        log.replica.restart_at(100)
+    files.fail_at = None
+    if log.end_offset < 100:
+        log.replica.restart_at(100)
+    writer.send(1, plain=True)
+    log.flush()
+    log.commit(101)
+    assert (log.earliest, log.stable_end, log.high_watermark) == (100, 101, 101)
+    assert log.producers is not None
+    assert list(log.producers.states) == [1]
 
 
 def test_a_log_does_not_begin_again_before_its_end(tmp_path: Path) -> None:
