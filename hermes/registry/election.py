@@ -156,7 +156,9 @@ class NodeElection:
             try:
                 self._recheck()
                 self.problem = ""
-            except HermesError as error:
+            except Exception as error:
+                if not isinstance(error, HermesError) and str(error) != self.problem:
+                    _log.exception("a fault of the registry's election, which tries again")
                 self._failed(error)
             if before != (self.is_leading, self.leader, self.problem):
                 self._on_change()
@@ -165,7 +167,7 @@ class NodeElection:
         if self._starting is not None:
             self._starting.stop()
 
-    def _failed(self, error: HermesError) -> None:
+    def _failed(self, error: Exception) -> None:
         self._elected_in = None
         if not (self.problem or self._stopping):
             _log.warning("the registry does not know who leads: %s", error)

@@ -162,9 +162,11 @@ class TopicLog:
             try:
                 self._follow_home()
                 failures = 0
-            except HermesError as error:
+            except Exception as error:
                 if self._stopping:
                     break
+                if not isinstance(error, HermesError) and str(error) != self.problem:
+                    _log.exception("a fault of the registry's, which tries again")
                 failures = 0 if before[1] else failures + 1
                 self._failed(error)
                 with self.changed:
@@ -286,7 +288,7 @@ class TopicLog:
         self.notify()
         return True
 
-    def _failed(self, error: HermesError) -> None:
+    def _failed(self, error: Exception) -> None:
         """Remember why the topic can't be used; callers hear of it once it has lasted."""
         if self._lost_since is None:
             self._lost_since = self._clock()
