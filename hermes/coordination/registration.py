@@ -246,12 +246,19 @@ class BrokerRegistration:
                 if problem:
                     _log.warning("broker %d is registered again", self._broker_id)
                 problem = ""
-            except CoordinationError as error:
+            except Exception as error:
                 if self._stopping:
                     return
-                if str(error) != problem:
-                    _log.warning("broker %d is not registered: %s", self._broker_id, error)
-                problem = str(error)
+                problem = self._problem(error, problem)
+
+    def _problem(self, error: Exception, before: str) -> str:
+        """Say what is wrong, unless that was said before; another fault must not end it all."""
+        problem = str(error) or repr(error)
+        if problem != before and isinstance(error, CoordinationError):
+            _log.warning("broker %d is not registered: %s", self._broker_id, error)
+        elif problem != before:
+            _log.exception("broker %d is not registered: %s", self._broker_id, problem)
+        return problem
 
     def _register_at_start(self) -> None:
         """Register, in spite of connections that are lost and of what an earlier life has left."""

@@ -1,5 +1,7 @@
 """What a broker has registered, a step at a time."""
 
+import threading
+
 import pytest
 from memory_coordination import MemoryCoordination, MemorySession
 
@@ -61,3 +63,23 @@ def test_a_topic_whose_registration_had_no_answer_is_withdrawn(
     registration.topic_deleted("new")
     registration._converge()
     assert session.children("/brokers/topics/new") == []
+
+
+def test_a_fault_does_not_end_the_registration(
+    coordination: MemoryCoordination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration, goes_on = registered(coordination), threading.Event()
+    converge, faults = registration._converge, [ZeroDivisionError("a fault")]
+
+    def once_faulty() -> None:
+        if faults:
+            raise faults.pop()
+        converge()
+        goes_on.set()
+
+    monkeypatch.setattr(registration, "_converge", once_faulty)
+    registration._thread.start()
+    registration.topic_created("new", 3)
+    assert goes_on.wait(60)
+    registration.stop()
+    assert coordination.session().children("/brokers/topics") == ["new"]
