@@ -29,6 +29,7 @@ class Watermarks:
         self._files = files
         self._marks: dict[TopicPartition, int] = {}
         self._writing = threading.Lock()
+        self._is_certain = True  # that the file says this, as no write of it has failed since
 
     def load(self) -> str:
         """Read the file; what is wrong with it, in words.
@@ -79,11 +80,12 @@ class Watermarks:
             self._write({each: mark for each, mark in self._marks.items() if each not in gone})
 
     def _write(self, after: dict[TopicPartition, int]) -> None:
-        if after == self._marks:
+        if after == self._marks and self._is_certain:
             return
         shown: dict[str, dict[int, int]] = {}
         for (topic, number), mark in after.items():
             shown.setdefault(topic, {})[number] = mark
         line = json.dumps(shown, separators=(",", ":")).encode()
+        self._is_certain = False
         replace_whole(self._path, with_checksum(line), self._files)
-        self._marks = after
+        self._marks, self._is_certain = after, True
