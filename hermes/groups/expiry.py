@@ -12,13 +12,16 @@ from hermes.groups.local_groups import LocalGroups
 from hermes.groups.offsets import Change, Committed, TopicPartition
 from hermes.groups.values import CONSUMER, State
 from hermes.logs import ModuleLogger
-from hermes.protocol.kafka_errors import KafkaError
+from hermes.protocol.kafka_errors import Code, KafkaError
 
 #: How often to check for expired offsets; Kafka's default.
 _EXPIRY_SECONDS: Final = 600.0
 
 #: For how long deleted topics are gathered whose offsets are to be forgotten.
 _GATHER_SECONDS: Final = 1.0
+
+#: The pause before that is tried again, where groups could not be read or written.
+_AGAIN_SECONDS: Final = 10.0
 
 #: How many groups and offsets are looked at in one go, if a group has no more.
 _AT_A_TIME: Final = 1_000
@@ -106,12 +109,15 @@ class OffsetExpiry:
         If thousands were deleted one after the other, each would have all offsets looked at and
         each group written; so those of about a second are forgotten together.
         """
-        if not self._gone and not self._is_stopped:
-            self._gathering = self._groups.clock.callLater(_GATHER_SECONDS, self._begin_forgetting)
         self._gone[topic] = self._groups.now_ms()
+        self._gather(_GATHER_SECONDS)
+
+    def _gather(self, seconds: float) -> None:
+        if self._gathering is None and not self._is_stopped:
+            self._gathering = self._groups.clock.callLater(seconds, self._begin_forgetting)
 
     def _begin_forgetting(self) -> None:
-        gone, self._gone = self._gone, {}
+        gone, self._gone, self._gathering = self._gone, {}, None
         self._run(self._forget_topics(gone), "forgetting the offsets of deleted topics failed")
 
     async def _forget_topics(self, gone: Mapping[str, int]) -> None:
@@ -119,6 +125,17 @@ class OffsetExpiry:
 
         `gone`: when each was deleted, in ms since 1970, by its name.
         """
+        is_done = False
+        try:
+            is_done = await self._forget_all(gone)
+        finally:
+            if not is_done:
+                self._gone = {**gone, **self._gone}
+                self._gather(_AGAIN_SECONDS)
+
+    async def _forget_all(self, gone: Mapping[str, int]) -> bool:
+        """The same; False where a group could not be written, KafkaError where none can be read."""
+        is_done = True
         async for entry in self._all():
             forgotten = entry.unchanging(
                 partition
@@ -127,7 +144,9 @@ class OffsetExpiry:
             )
             if forgotten:
                 change = Change(entry.group.name, offsets=dict.fromkeys(forgotten))
-                await self._groups.write(entry, change)
+                code = await self._groups.write(entry, change)
+                is_done &= code is not Code.COORDINATOR_NOT_AVAILABLE
+        return is_done
 
 
 def _expired(entry: GroupEntry, now_ms: int, retention_ms: int) -> Iterable[TopicPartition]:

@@ -539,6 +539,30 @@ def test_a_store_that_could_not_be_asked_once_is_asked_again(world: World) -> No
     assert world.offsets() == {CLICKS: 5}
 
 
+@pytest.mark.parametrize("fails", ["reading", "writing"])
+def test_offsets_of_a_deleted_topic_are_forgotten_once_the_store_can_be_asked(
+    world: World, fails: str
+) -> None:
+    """Else the next topic of that name would be read from there: they don't name its UUID."""
+    world.commit(5, CLICKS)
+    if fails == "reading":
+        world.start()
+    world.clock.advance(1)
+    world.groups.expiry.topic_gone("clicks")
+    if fails == "writing":
+        calls = world.held = []
+        world.clock.advance(1)
+        calls.pop(0).callback(None)  # the names
+        calls.pop(0).errback(CoordinationError("out of reach"))
+        world.held = None
+    else:
+        world.has_threads = False
+        world.clock.advance(1)
+        world.has_threads = True
+    world.clock.advance(60)
+    assert world.offsets() == {}
+
+
 def test_a_fault_of_the_store_keeps_no_consumer_group_from_being_written(world: World) -> None:
     assert beat(world, "a", 0).member_epoch == 2
     calls = world.held = []
