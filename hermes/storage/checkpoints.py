@@ -25,7 +25,7 @@ from uuid import UUID
 
 from hermes.errors import CorruptLogError
 from hermes.storage.files import FileLayer, write_all
-from hermes.storage.whole_files import read_whole, replace_whole
+from hermes.storage.whole_files import read_or_nothing, read_whole, replace_whole
 
 METADATA_NAME: Final = "partition.metadata"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
@@ -123,7 +123,7 @@ class LeaderEpochs:
     def load(cls, directory: str, files: FileLayer) -> "LeaderEpochs":
         """Read a partition's file; one that is missing or damaged says nothing."""
         path = os.path.join(directory, EPOCHS_NAME)
-        data = read_whole(path, _MAX_CHECKPOINT_BYTES, files)
+        data = read_or_nothing(path, _MAX_CHECKPOINT_BYTES, files)
         entries: list[tuple[int, int]] = []
         for line in _lines(data) or ():
             with suppress(ValueError):
@@ -264,7 +264,7 @@ class Checkpoints:
 def read_offsets(path: str, files: FileLayer) -> Mapping[tuple[str, int], int]:
     """Read a file of offsets by (topic, partition); what is damaged is left out."""
     offsets: dict[tuple[str, int], int] = {}
-    for line in _lines(read_whole(path, _MAX_CHECKPOINT_BYTES, files)) or ():
+    for line in _lines(read_or_nothing(path, _MAX_CHECKPOINT_BYTES, files)) or ():
         with suppress(ValueError):
             topic, partition, offset = line
             if 0 <= int(offset) <= _LARGEST_OFFSET:

@@ -17,6 +17,7 @@ The file may be deleted while the broker is stopped: Kafka's files count then, a
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EIO
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -123,6 +124,10 @@ def mend_topic_id(directory: str, files: FileLayer, checkpoints: Checkpoints) ->
         text = "was missing" if found is None else f"had another topic's id, {found}"
     except CorruptLogError:
         found, text = None, "was damaged"
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+        found, text = None, "could not be read"
     if found == record.topic_id:
         return ""
     write_topic_id(directory, record.topic_id, files, is_synced=True)

@@ -42,7 +42,7 @@ from hermes.storage.producer_states import (
     unexpired,
 )
 from hermes.storage.transactions import Transactions
-from hermes.storage.whole_files import read_whole
+from hermes.storage.whole_files import read_or_nothing
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 
@@ -201,7 +201,7 @@ class ProducerSnapshots:
             self._files.fsync_directory(self._directory)
         for offset in reversed([each for each in offsets if each <= end]):
             with suppress(ValueError):
-                data = read_whole(self._path(offset), _MOST_BYTES, self._files)
+                data = read_or_nothing(self._path(offset), _MOST_BYTES, self._files)
                 states = decode_snapshot(data or b"")
                 if offset < start:  # their markers may be gone, as all is that they were of
                     states = _ended(states)

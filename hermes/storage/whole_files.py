@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from errno import EIO
 from typing import Any, Final
 from zlib import crc32
 
@@ -34,6 +35,16 @@ def read_whole(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
         return read_exactly(files, descriptor, min(size, max_bytes + 1), 0)
     finally:
         files.close(descriptor)
+
+
+def read_or_nothing(path: str, max_bytes: int, files: FileLayer) -> bytes | None:
+    """The same for a file that others make up for: what the disk has lost is as if it was empty."""
+    try:
+        return read_whole(path, max_bytes, files)
+    except OSError as error:
+        if error.errno != EIO:
+            raise
+    return b""
 
 
 def replace_whole(

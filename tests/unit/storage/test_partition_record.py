@@ -320,6 +320,32 @@ def test_a_record_that_the_disk_has_lost_keeps_no_partition_offline(data: Path) 
     ended(directory)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leader-epoch-checkpoint",
+        "log-start-offset-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "partition.metadata",
+        ".snapshot",
+    ],
+)
+def test_another_small_file_that_the_disk_has_lost_does_not_either(data: Path, name: str) -> None:
+    (data / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    log = only_log(opened(data)[0])
+    expected = log.earliest, log.leader_epoch, log.topic_id, read_records(log)
+    (data / "k-0" / f"{log.end_offset:020d}.snapshot").write_bytes(b"")
+    shutil.copytree(data, data.parent / "again")
+    is_written_again = name == "partition.metadata"
+    files = FaultyFiles(0, stays=not is_written_again, only=("pread",), path_part=name)
+    directory, report = opened(data.parent / "again", files)
+    assert files.failed or name == "recovery-point-offset-checkpoint"  # where nothing is scanned
+    assert report.offline == {}
+    log = only_log(directory)
+    assert (log.earliest, log.leader_epoch, log.topic_id, read_records(log)) == expected
+    ended(directory)
+
+
 def test_a_full_disk_is_not_written_to_with_each_flush(tmp_path: Path) -> None:
     files = FaultyFiles(None, ENOSPC, stays=True, only=("open_new",), path_part=".new")
     directory, _ = opened(tmp_path / "data", files)
