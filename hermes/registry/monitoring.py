@@ -1,6 +1,6 @@
 """`/metrics` and `/health` of a registry in a process of its own; a broker has its own."""
 
-from http import HTTPStatus
+from functools import partial
 from typing import Any
 
 from twisted.web.resource import Resource
@@ -9,28 +9,19 @@ from hermes.metrics import OPENMETRICS, FamiliesCollector, content_type, generat
 from hermes.registry.metrics import RegistryMetrics
 from hermes.registry.topic_store import TopicStore
 from hermes.security import CLUSTER, Operation
-from hermes.web import Health, Rule, WebServer, write_json
+from hermes.web import Health, Rule, StatePage, WebServer
 
 
 def add_resources(web: WebServer, store: TopicStore, metrics: RegistryMetrics) -> None:
-    web.root.add("health", Health(_ReadinessPage(store)), any_host=True, rule=Rule(is_open=True))
+    ready = StatePage(partial(_readiness, store))
+    web.root.add("health", Health(ready), any_host=True, rule=Rule(is_open=True))
     rule = web.guard.rule(Operation.DESCRIBE, CLUSTER)
     web.root.add("metrics", _MetricsPage(metrics), any_host=True, rule=rule)
 
 
-class _ReadinessPage(Resource):
+def _readiness(store: TopicStore) -> dict[str, Any]:
     """Ready is what can answer reads; also shows who leads, and whether the home is reachable."""
-
-    isLeaf = True
-
-    def __init__(self, store: TopicStore) -> None:
-        super().__init__()
-        self._store = store
-
-    def render_GET(self, request: Any) -> bytes:
-        is_ready = self._store.log.is_readable
-        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return write_json(request, {"ready": is_ready, **self._store.describe()}, status)
+    return {"ready": store.log.is_readable, **store.describe()}
 
 
 class _MetricsPage(Resource):

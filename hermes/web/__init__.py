@@ -8,7 +8,7 @@ from hermes.web.gates import Rule, WebGate
 from hermes.web.guards import WebGuard, users_guard
 from hermes.web.hosts import AcceptedHosts
 from hermes.web.logins import Logins
-from hermes.web.monitoring import Health, MetricsResource
+from hermes.web.monitoring import Health, MetricsResource, StatePage
 from hermes.web.responses import ErrorPage, respond_later, stream, write_json, write_text
 from hermes.web.server import WebServer
 from hermes.web.site import CONTENT_SECURITY_POLICY, Root, Site
@@ -24,6 +24,7 @@ __all__ = [
     "Root",
     "Rule",
     "Site",
+    "StatePage",
     "WebGate",
     "WebGuard",
     "WebServer",

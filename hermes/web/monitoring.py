@@ -1,6 +1,6 @@
 """Health and metrics of any process that serves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +20,8 @@ class Health(Resource):
 
     def __init__(self, ready: Resource) -> None:
         super().__init__()
-        self.putChild(b"live", _Live())
+        # Answered by the reactor, which proves that it runs.
+        self.putChild(b"live", StatePage(lambda: {"live": True}))
         self.putChild(b"ready", ready)
 
     def getChild(self, path: bytes, request: Any) -> Any:
@@ -30,13 +31,20 @@ class Health(Resource):
         return self._page.render(request)
 
 
-class _Live(Resource):
-    """Answered by the reactor, which proves that it runs."""
+class StatePage(Resource):
+    """Shows what `state` returns as JSON; if its `ready` is False, with the status for that."""
 
     isLeaf = True
 
+    def __init__(self, state: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._state = state
+
     def render_GET(self, request: Any) -> bytes:
-        return write_json(request, {"live": True})
+        shown = self._state()
+        is_ready = shown.get("ready", True)
+        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+        return write_json(request, shown, status)
 
 
 class MetricsResource(Resource):
