@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -325,46 +325,35 @@ def _serve(
         last.close()
 
 
+@dataclass(slots=True)
 class _AuditRun:
-    def __init__(
-        self,
-        audit: Audit,
-        *,
-        topics: Sequence[str],
-        chosen: Sequence[str],
-        interval: float,
-        shows_all: bool,
-        strict: bool,
-        quiet: bool,
-        as_json: bool,
-    ) -> None:
-        self._audit = audit
-        self._topics = topics
-        self._chosen = chosen
-        self._interval = interval
-        self._shows_all = shows_all
-        self._strict = strict
-        self._quiet = quiet
-        self._as_json = as_json
-        self._told: dict[tuple[str, str, str, int], tuple[Any, ...]] = {}
+    audit: Audit
+    topics: Sequence[str]
+    chosen: Sequence[str]
+    interval: float
+    shows_all: bool
+    strict: bool
+    quiet: bool
+    as_json: bool
+    told: dict[tuple[str, str, str, int], tuple[Any, ...]] = field(default_factory=dict)
 
     def count(self) -> None:
-        status("counting", quiet=self._quiet)
-        for fault in self._audit.count():
+        status("counting", quiet=self.quiet)
+        for fault in self.audit.count():
             note(fault)
 
     def once(self) -> None:
         report = self._look()
         self._check_tiers(report)
-        windows = [each for each in report.windows if self._shows_all or _is_news(each)]
-        if self._as_json:
+        windows = [each for each in report.windows if self.shows_all or _is_news(each)]
+        if self.as_json:
             _write_report(report, windows)
         else:
             _show_report(report, windows)
         if report.differences or any(each.why in _GONE for each in report.losses):
             raise click.exceptions.Exit(EXIT_DIFFERENT)
         unsure = [each for each in report.windows if each.state in ("uncertain", "behind")]
-        if self._strict and (unsure or not report.windows):
+        if self.strict and (unsure or not report.windows):
             raise click.exceptions.Exit(EXIT_UNCERTAIN)
 
     def follow(self) -> None:
@@ -372,35 +361,35 @@ class _AuditRun:
             for window in self._look().windows:
                 key = (window.topic, window.tier, window.against, window.start_ms)
                 told = (window.state, window.expected, window.found, window.late)
-                if window.state == "open" or self._told.get(key) == told:
+                if window.state == "open" or self.told.get(key) == told:
                     continue
-                is_news = self._shows_all or _is_news(window) or key in self._told
-                self._told[key] = told
+                is_news = self.shows_all or _is_news(window) or key in self.told
+                self.told[key] = told
                 if is_news:
                     self._tell(window)
-            time.sleep(self._interval)
+            time.sleep(self.interval)
 
     def _tell(self, window: Window) -> None:
-        if self._as_json:
+        if self.as_json:
             write_json(_shown(window))
         else:
             row = _row(window)
             write_line("  ".join(str(row[key]) for key in _COLUMNS if row[key] != ""))
 
     def _look(self) -> Report:
-        report = self._audit.look(self._chosen, self._topics)
-        for fault in self._audit.unavailable:
+        report = self.audit.look(self.chosen, self.topics)
+        for fault in self.audit.unavailable:
             note(fault)
         return report
 
     def _check_tiers(self, report: Report) -> None:
-        missing = [each for each in self._chosen if each not in self._audit.tiers.topics]
+        missing = [each for each in self.chosen if each not in self.audit.tiers.topics]
         if missing:
-            known = ", ".join(self._audit.tiers.names()) or "none has"
+            known = ", ".join(self.audit.tiers.names()) or "none has"
             raise HermesError(f"tier {missing[0]} has not reported ({known})")
-        if self._audit.tiers.refused:
+        if self.audit.tiers.refused:
             note(
-                f"{self._audit.tiers.refused} events have windows of another length than "
+                f"{self.audit.tiers.refused} events have windows of another length than "
                 f"{report.window_ms / 1000:g} s, and were left out: see --window"
             )
 

@@ -1,7 +1,6 @@
 """`hermes console`: the web console of a broker or a whole cluster, on a port of its own."""
 
 import logging
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from hermes.cli.options import BrokerOption, broker_option, zookeeper_option
 from hermes.cli.record_codec import REGISTRY_OPTION, needs_fastavro
 from hermes.cli.security_options import security_options
 from hermes.cli.site_options import SiteOptions, site_options
-from hermes.cli.terminal import note
+from hermes.cli.terminal import ask_password, note
 from hermes.console import (
     CHANGES_LOGGER,
     ClusterClient,
@@ -35,10 +34,7 @@ _LEAST_CHARACTERS: Final = 8
 def _write_password(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is None or ctx.resilient_parsing:
         return
-    if sys.stdin.isatty():
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        password = sys.stdin.readline().rstrip("\n")
+    password = ask_password()
     if len(password) < _LEAST_CHARACTERS:
         raise HermesError(f"a password has {_LEAST_CHARACTERS} characters or more")
     content = f"{hash_password(password)}\n".encode()

@@ -27,13 +27,12 @@ from hermes.cli.record_codec import REGISTRY_OPTION, RecordDecoder, record_decod
 from hermes.cli.registered_cluster import coordination_of
 from hermes.cli.retrying import Retrying
 from hermes.cli.security_options import connection_options
-from hermes.cli.start_positions import open_readers
+from hermes.cli.start_positions import check_one_partition, note_missing, noted_ranges, open_readers
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.client.fetching import DEFAULT_MAX_FETCH_BYTES
 from hermes.client.groups import Consumer, ConsumerConfig, StreamMessage
 from hermes.client.groups.streams import StreamRecord
-from hermes.errors import ClientError
 from hermes.protocol import Message, RecordMessage
 from hermes.protocol.stamps import STAMP_START, without_stamp
 from hermes.security import ClientSecurity
@@ -242,18 +241,10 @@ def _consume(
 
 
 def _existing_ranges(source: TopicSource, wanted: _ConsumeOptions) -> dict[int, OffsetRange]:
-    ranges, exists = source.ranges()
-    if source.share_text:
-        note(source.share_text)
-    if wanted.start.kind == "offset" and len(ranges) > 1:
-        raise click.UsageError(
-            f"an offset belongs to one partition: give -p, 0 to {len(ranges) - 1}"
-        )
+    ranges, exists = noted_ranges(source)
+    check_one_partition(ranges, wanted.start)
     if not exists:
-        if wanted.exit_at_end:
-            raise ClientError(source.missing_text())
-        if not wanted.quiet:
-            note(f"{source.missing_text()}; waiting for its first message")
+        note_missing(source, exit_at_end=wanted.exit_at_end, quiet=wanted.quiet)
     return ranges
 
 

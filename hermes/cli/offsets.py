@@ -12,7 +12,8 @@ from hermes.cli.options import (
 )
 from hermes.cli.place_options import TIME
 from hermes.cli.security_options import connection_options
-from hermes.cli.terminal import note, write_json, write_rows, write_table
+from hermes.cli.start_positions import noted_ranges
+from hermes.cli.terminal import write_json, write_rows, write_table
 from hermes.cli.topic_source import OffsetRange, TopicSource
 from hermes.errors import ClientError
 
@@ -52,9 +53,7 @@ def command(
     """Show the earliest and the latest offset of each partition, or the offsets before a time."""
     with broker.consumer(connection) as consumer:
         source = TopicSource(consumer, topic, partition)
-        ranges, exists = source.ranges()
-        if source.share_text:
-            note(source.share_text)
+        ranges, exists = noted_ranges(source)
         if not exists:
             raise ClientError(f"there is no topic {topic!r} (hermes topics list shows all)")
         if time_ms is None:

@@ -32,7 +32,7 @@ from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.place_options import BEGINNING, END, START, PartitionPlace, start_option
 from hermes.cli.retrying import Retrying
 from hermes.cli.security_options import connection_options
-from hermes.cli.start_positions import find_position
+from hermes.cli.start_positions import check_one_partition, find_position, noted_ranges
 from hermes.cli.stored_topics import StoredTopics
 from hermes.cli.terminal import note, progress, status
 from hermes.cli.topic_copy import Copy, CopyPlan, sort_by_partition
@@ -226,15 +226,10 @@ def command(
 def _plans(
     source: TopicSource, start: PartitionPlace, until: PartitionPlace, *, skip_corrupt: bool
 ) -> dict[int, CopyPlan]:
-    ranges, exists = source.ranges()
-    if source.share_text:
-        note(source.share_text)
+    ranges, exists = noted_ranges(source)
     if not exists:
         raise ClientError(source.missing_text())
-    if len(ranges) > 1 and "offset" in (start.kind, until.kind):
-        raise click.UsageError(
-            f"an offset belongs to one partition: give -p, 0 to {len(ranges) - 1}"
-        )
+    check_one_partition(ranges, start, until)
     plans = {}
     for number, available in ranges.items():
         first = find_position(source, number, available, start)

@@ -9,10 +9,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import click
+
 from hermes.cli.partition_reader import PartitionReader, read_partitions
 from hermes.cli.place_options import BEGINNING, END, PartitionPlace
+from hermes.cli.terminal import note
 from hermes.cli.topic_source import OffsetRange, TopicSource
-from hermes.errors import InvalidMessageError
+from hermes.errors import ClientError, InvalidMessageError
 from hermes.protocol import DEFAULT_MAX_EXPANDED_BYTES, Codec, Message
 from hermes.protocol.expansion import Expansion
 
@@ -29,6 +32,29 @@ class Position(NamedTuple):
 
     offset: int
     drop: int = 0
+
+
+def noted_ranges(source: TopicSource) -> tuple[dict[int, OffsetRange], bool]:
+    """As `TopicSource.ranges`; stderr says if other brokers have more partitions."""
+    ranges, exists = source.ranges()
+    if source.share_text:
+        note(source.share_text)
+    return ranges, exists
+
+
+def check_one_partition(ranges: Mapping[int, OffsetRange], *places: PartitionPlace) -> None:
+    """Refuse an offset for several partitions: it belongs to one."""
+    if len(ranges) > 1 and any(each.kind == "offset" for each in places):
+        last = len(ranges) - 1
+        raise click.UsageError(f"an offset belongs to one partition: give -p, 0 to {last}")
+
+
+def note_missing(source: TopicSource, *, exit_at_end: bool, quiet: bool) -> None:
+    """Say that the topic, which doesn't exist, is waited for; ClientError if it is not to be."""
+    if exit_at_end:
+        raise ClientError(source.missing_text())
+    if not quiet:
+        note(f"{source.missing_text()}; waiting for its first message")
 
 
 def open_readers(

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
@@ -23,18 +23,15 @@ from hermes.cli.partition_reader import PartitionReader, read_partitions, with_t
 from hermes.cli.place_options import PartitionPlace
 from hermes.cli.retrying import Retrying
 from hermes.cli.security_options import connection_options
-from hermes.cli.start_positions import open_readers
-from hermes.cli.terminal import format_time_ms, note
+from hermes.cli.start_positions import note_missing, noted_ranges, open_readers
+from hermes.cli.terminal import format_time_ms
 from hermes.cli.topic_source import TopicSource
 from hermes.client import SimpleConsumer
-from hermes.errors import ClientError
 from hermes.quoting import printable
 
 _MAX_WAIT_MS: Final = 10_000
 # Those that can be read on a dark and on a light background.
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "red")
-
-_Style = Callable[[str], str]
 
 
 def _parse_regex(text: str) -> re.Pattern[bytes]:
@@ -141,14 +138,9 @@ def _tail(
     readers: list[PartitionReader] = []
     for topic in topics:
         source = TopicSource(consumer, topic)
-        ranges, exists = source.ranges()
-        if source.share_text:
-            note(source.share_text)
+        ranges, exists = noted_ranges(source)
         if not exists:
-            if exit_at_end:
-                raise ClientError(source.missing_text())
-            if not quiet:
-                note(f"{source.missing_text()}; waiting for its first message")
+            note_missing(source, exit_at_end=exit_at_end, quiet=quiet)
         readers += open_readers(
             source,
             ranges,

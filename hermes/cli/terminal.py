@@ -53,6 +53,16 @@ def confirm(question: str, *, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
+def ask_password() -> str:
+    """A new password: typed twice, or a line of stdin."""
+    if sys.stdin.isatty():
+        password: str = click.prompt(
+            "Password", hide_input=True, confirmation_prompt=True, err=True
+        )
+        return password
+    return sys.stdin.readline().rstrip("\r\n")
+
+
 def write_line(text: str) -> None:
     """Write a line to stdout, escaped for a terminal. Buffered: some commands write millions."""
     sys.stdout.write(_shown(text) + "\n")

@@ -3,7 +3,6 @@
 In the file that `users_file` names, or through a broker: then of its cluster, for all brokers.
 """
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -18,7 +17,7 @@ from hermes.cli.options import (
     kafka_option,
 )
 from hermes.cli.security_options import security_options
-from hermes.cli.terminal import write_json, write_line, write_table
+from hermes.cli.terminal import ask_password, write_json, write_line, write_table
 from hermes.client.kafka_asking import KafkaAsker
 from hermes.client.kafka_users import KafkaUser, KafkaUsers
 from hermes.errors import ClientError, ConfigError
@@ -272,11 +271,6 @@ def _look(path: Path, change: Callable[[Any], Any], *, may_create: bool = False)
 
 
 def _password(path: Path | None) -> str:
-    if path is not None:
-        password = read_password_file(path)
-    elif sys.stdin.isatty():
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
+    password = ask_password() if path is None else read_password_file(path)
     check_password(password)
     return password
