@@ -7,6 +7,7 @@ states are followed in parallel, character by character: each step is taken once
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -174,33 +175,26 @@ class JavaPattern:
         return start
 
 
+@dataclass(slots=True)
 class _MatchRun:
     """One match: sets of steps, advanced by each character."""
 
-    def __init__(
-        self,
-        steps: list[_Step],
-        text: str,
-        moves: _Moves,
-        has_places: bool,
-        most_work: int,
-    ) -> None:
-        self._steps = steps
-        self._text = text
-        self._moves = moves
-        self._has_places = has_places
-        self._seen: dict[tuple[int, int], bool] = {}
-        self._allowed: dict[tuple[Test, str], bool] = {}
-        self._work = 0
-        self._most_work = most_work
+    steps: list[_Step]
+    text: str
+    moves: _Moves
+    has_places: bool
+    most_work: int
+    seen: dict[tuple[int, int], bool] = field(default_factory=dict)
+    allowed: dict[tuple[Test, str], bool] = field(default_factory=dict)
+    work: int = 0
 
     def matches(self, start: int) -> bool:
-        states = self._moves.get(_BEGINNING)
+        states = self.moves.get(_BEGINNING)
         if states is None:
             states = self._spread([start], 0)
-            if not self._has_places:
-                self._moves.keep(_BEGINNING, states)
-        for place, character in enumerate(self._text):
+            if not self.has_places:
+                self.moves.keep(_BEGINNING, states)
+        for place, character in enumerate(self.text):
             if not states:
                 return False
             states = self._move(states, character, place + 1)
@@ -209,24 +203,24 @@ class _MatchRun:
     def _move(self, states: frozenset[int], character: str, place: int) -> frozenset[int]:
         # Where no step asks for its place, a move is the same wherever it is made.
         key = (states, character)
-        found = None if self._has_places else self._moves.get(key)
+        found = None if self.has_places else self.moves.get(key)
         if found is None:
             on: list[int] = []
             for each in states:
-                step = self._steps[each]
+                step = self.steps[each]
                 if step.character is not None and self._allows(step.character, character):
                     on += step.ways
             found = self._spread(on, place)
             self._spend(len(states))
-            if not self._has_places:
-                self._moves.keep(key, found)
+            if not self.has_places:
+                self.moves.keep(key, found)
         return found
 
     def _allows(self, test: Test, character: str) -> bool:
         """Whether a test allows a character, found out once: a class may be long."""
-        found = self._allowed.get((test, character))
+        found = self.allowed.get((test, character))
         if found is None:
-            found = self._allowed[test, character] = test(character)
+            found = self.allowed[test, character] = test(character)
         return found
 
     def _spread(self, todo: list[int], place: int) -> frozenset[int]:
@@ -236,48 +230,48 @@ class _MatchRun:
             if number in reached:
                 continue
             reached.add(number)
-            step = self._steps[number]
+            step = self.steps[number]
             if step.character is None and self._leads_on(number, step, place):
                 todo += step.ways
         self._spend(len(reached))
         return frozenset(
-            n for n in reached if self._steps[n].character is not None or not self._steps[n].ways
+            n for n in reached if self.steps[n].character is not None or not self.steps[n].ways
         )
 
     def _leads_on(self, number: int, step: _Step, place: int) -> bool:
         if step.place is not None:
-            return step.place(self._text, place)
+            return step.place(self.text, place)
         return step.part is None or self._looks(number, step.part, place)
 
     def _looks(self, number: int, part: _SubProgram, place: int) -> bool:
-        known = self._seen.get((number, place))
+        known = self.seen.get((number, place))
         if known is None:
             found = self._ahead(part, place) if part.ahead else self._behind(part, place)
-            known = self._seen[number, place] = found != part.negated
+            known = self.seen[number, place] = found != part.negated
         return known
 
     def _ahead(self, part: _SubProgram, place: int) -> bool:
         states = self._spread([part.start], place)
-        while states and not self._is_over(states) and place < len(self._text):
+        while states and not self._is_over(states) and place < len(self.text):
             place += 1
-            states = self._move(states, self._text[place - 1], place)
+            states = self._move(states, self.text[place - 1], place)
         return self._is_over(states)
 
     def _behind(self, part: _SubProgram, end: int) -> bool:
         """Whether it matches from any earlier position up to here."""
         states = self._spread([part.start], 0)
         for place in range(end):
-            states = self._move(states, self._text[place], place + 1)
+            states = self._move(states, self.text[place], place + 1)
             states |= self._spread([part.start], place + 1)
         return self._is_over(states)
 
     def _is_over(self, states: frozenset[int]) -> bool:
-        return any(not self._steps[each].ways for each in states)
+        return any(not self.steps[each].ways for each in states)
 
     def _spend(self, work: int) -> None:
-        self._work += work
-        if self._work > self._most_work:
-            raise RegexTooCostlyError(f"matching {self._text[:50]!r} takes too much work")
+        self.work += work
+        if self.work > self.most_work:
+            raise RegexTooCostlyError(f"matching {self.text[:50]!r} takes too much work")
 
 
 @lru_cache(maxsize=200)

@@ -6,6 +6,7 @@ exist 32,767 times.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -161,6 +162,7 @@ class Descriptions:
         return response
 
 
+@dataclass(slots=True)
 class _Description:
     """The parts of a response: every topic's beginning, and room for its partitions.
 
@@ -169,29 +171,23 @@ class _Description:
         names_hidden: whether the others are there, with an error.
     """
 
-    def __init__(
-        self,
-        topics: TopicRegistry,
-        in_cluster: Callable[[str], ClusterTopic | None],
-        led: Callable[[Sequence[Log]], Sequence[Log]],
-        max_name_length: int,
-    ) -> None:
-        self.is_shown: Callable[[str], bool] | None = None
-        self.names_hidden = False
-        self.count = 0
-        self.parts: list[bytes] = []
-        self.copies: list[int] = []
-        self.leaders: list[Sequence[PartitionLeader]] = []
-        self.chunks: list[tuple[int, Sequence[Log]]] = []  # which part, and of which logs
-        self._topics = topics
-        self._in_cluster = in_cluster
-        self._led = led
-        self._max_name_length = max_name_length
-        self._size_bytes = 0
+    topics: TopicRegistry
+    in_cluster: Callable[[str], ClusterTopic | None]
+    led: Callable[[Sequence[Log]], Sequence[Log]]
+    max_name_length: int
+    is_shown: Callable[[str], bool] | None = None
+    names_hidden: bool = False
+    count: int = 0
+    parts: list[bytes] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    leaders: list[Sequence[PartitionLeader]] = field(default_factory=list)
+    #: Which part, and of which logs.
+    chunks: list[tuple[int, Sequence[Log]]] = field(default_factory=list)
+    size_bytes: int = 0
 
     def add(self, name: str) -> None:
         if self.is_shown is None or self.is_shown(name):
-            found = self._in_cluster(name)
+            found = self.in_cluster(name)
             code, count, logs = self._look_up(name, found)
         elif self.names_hidden:
             found, code, count, logs = None, ErrorCode.NOT_AUTHORIZED, 0, ()
@@ -199,16 +195,16 @@ class _Description:
             return
         leaders = _leaders(found)
         is_of_kafka = code == ErrorCode.NONE and (
-            bool(leaders) or self._topics.format(name) == FORMAT_KAFKA
+            bool(leaders) or self.topics.format(name) == FORMAT_KAFKA
         )
         copies = 1 if found is None else min(copies_of(found), default=1)
         self.copies.append(copies if is_of_kafka else 0)
         self.leaders.append(leaders)
         self.count += 1
         beginning = encode_topic_metadata(name, code, count, len(logs))
-        self._size_bytes += len(beginning) + 1
-        self._size_bytes += _PARTITION_BYTES * len(logs) + _LEADER_BYTES * len(leaders)
-        if self._size_bytes > MAX_RESPONSE_BYTES:
+        self.size_bytes += len(beginning) + 1
+        self.size_bytes += _PARTITION_BYTES * len(logs) + _LEADER_BYTES * len(leaders)
+        if self.size_bytes > MAX_RESPONSE_BYTES:
             raise AnswerTooLargeError(f"it would be larger than {MAX_RESPONSE_BYTES} bytes")
         self.parts.append(beginning)
         for first in range(0, len(logs), _CHUNK):
@@ -228,13 +224,13 @@ class _Description:
         self, name: str, found: ClusterTopic | None
     ) -> tuple[ErrorCode, int, Sequence[Log]]:
         try:
-            check_topic_name(name, self._max_name_length)
+            check_topic_name(name, self.max_name_length)
         except InvalidTopicError:
             return ErrorCode.INVALID_TOPIC, 0, ()
         if found is not None and found.copies:  # this broker need not have any
-            return ErrorCode.NONE, len(found.partitions), self._led(self._topics.partitions(name))
-        code = ErrorCode.NONE if self._topics.exists(name) else ErrorCode.UNKNOWN_TOPIC
-        return code, self._topics.partition_count(name), self._topics.partitions(name)
+            return ErrorCode.NONE, len(found.partitions), self.led(self.topics.partitions(name))
+        code = ErrorCode.NONE if self.topics.exists(name) else ErrorCode.UNKNOWN_TOPIC
+        return code, self.topics.partition_count(name), self.topics.partitions(name)
 
 
 def _leaders(found: ClusterTopic | None) -> list[PartitionLeader]:

@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from errno import EIO
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, Protocol
@@ -120,7 +121,7 @@ class Copier:
             self._files.close(target)
         self.copied_bytes += length
         return ManifestFile(
-            relative, length, copy.sha256, status.st_mtime_ns, mode, identify(status)
+            relative, length, copy.digest.hexdigest(), status.st_mtime_ns, mode, identify(status)
         )
 
     def link_or_copy(
@@ -167,50 +168,38 @@ class Copier:
         return position, digest.hexdigest()
 
 
+@dataclass(slots=True)
 class _Copy:
     """One file on its way. `skips_unreadable` makes zeros of what the disk doesn't give back."""
 
-    def __init__(
-        self,
-        files: FileLayer,
-        source: int,
-        length: int,
-        target: int,
-        relative: str,
-        advance: Callable[[int], None],
-    ) -> None:
-        self._files = files
-        self._source = source
-        self._length = length
-        self._target = target
-        self._relative = relative
-        self._advance = advance
-        self._digest = hashlib.sha256()
-        self._position = 0
-        self.skips_unreadable = False
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
+    files: FileLayer
+    source: int
+    length: int
+    target: int
+    relative: str
+    advance: Callable[[int], None]
+    digest: Any = field(default_factory=hashlib.sha256)
+    position: int = 0
+    skips_unreadable: bool = False
 
     def up_to(self, end: int, step_bytes: int) -> bytes:
         """Copy up to a position, so many bytes at a time; returns the last ones."""
         data = b""
-        while self._position < end:
-            wanted = min(step_bytes, end - self._position)
-            data = self._read(wanted, self._position)
+        while self.position < end:
+            wanted = min(step_bytes, end - self.position)
+            data = self._read(wanted, self.position)
             if len(data) < wanted:
-                cut_at = self._position + len(data)
-                raise StorageError(f"{self._relative} was cut at {cut_at} bytes")
-            write_all(self._files, self._target, [data], self._position)
-            self._digest.update(data)
-            self._position += wanted
-            self._advance(wanted)
+                cut_at = self.position + len(data)
+                raise StorageError(f"{self.relative} was cut at {cut_at} bytes")
+            write_all(self.files, self.target, [data], self.position)
+            self.digest.update(data)
+            self.position += wanted
+            self.advance(wanted)
         return data
 
     def block(self, position: int) -> bytes:
-        end = min(position + _BLOCK_BYTES, self._length)
-        if self._position < end:
+        end = min(position + _BLOCK_BYTES, self.length)
+        if self.position < end:
             return self.up_to(end, _BLOCK_BYTES)
         return self._read(max(0, end - position), position)
 
@@ -221,4 +210,4 @@ class _Copy:
             return self._read_exactly(length, position)
 
     def _read_exactly(self, length: int, position: int) -> bytes:
-        return read_exactly(self._files, self._source, length, position)
+        return read_exactly(self.files, self.source, length, position)

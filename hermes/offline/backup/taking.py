@@ -22,7 +22,7 @@ copy, by the broker's own code; the directory itself is not touched.
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final, NamedTuple
@@ -177,85 +177,77 @@ def _copier(
     return Copier(root, files, advance)
 
 
+@dataclass(slots=True)
 class _Taking:
-    def __init__(
-        self,
-        source: BackupSource,
-        copier: Copier,
-        files: FileLayer,
-        now_ms: int,
-        is_running: bool,
-        pause: Callable[[], None],
-    ) -> None:
-        self._source = source
-        self._copier = copier
-        self._files = files
-        self._now_ms = now_ms
-        self._is_running = is_running
-        self._pause = pause
-        self._is_clean = False
-        self._partitions: list[PartitionExtent] = []
-        self._stored: dict[str, ManifestFile] = {}
-        self._faults: list[str] = []
-        self._notes: list[str] = []
-        self._damaged: list[DamagedRange] = []
+    source: BackupSource
+    copier: Copier
+    files: FileLayer
+    now_ms: int
+    is_running: bool
+    pause: Callable[[], None]
+    is_clean: bool = False
+    partitions: list[PartitionExtent] = field(default_factory=list)
+    stored: dict[str, ManifestFile] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
 
     def manifest(self, version: str) -> BackupManifest:
         return BackupManifest(
             hermes=version,
-            taken_ms=self._now_ms,
-            source=self._source.log_dir,
-            was_running=self._is_running,
-            partitions=self._partitions,
-            files=list(self._stored.values()),
-            faults=self._faults,
-            notes=self._notes,
-            damaged=self._damaged,
+            taken_ms=self.now_ms,
+            source=self.source.log_dir,
+            was_running=self.is_running,
+            partitions=self.partitions,
+            files=list(self.stored.values()),
+            faults=self.faults,
+            notes=self.notes,
+            damaged=self.damaged,
         )
 
     def run(self) -> None:
-        self._files.mkdir(self._copier.path(DATA))
-        partitions, others = list_partitions(self._source.log_dir, self._files)
-        self._is_clean = CLEAN_SHUTDOWN_MARKER in others
+        self.files.mkdir(self.copier.path(DATA))
+        partitions, others = list_partitions(self.source.log_dir, self.files)
+        self.is_clean = CLEAN_SHUTDOWN_MARKER in others
         for name in others:
             self._other(name)
         for topic, group in groupby(partitions, key=lambda each: each[0]):
             self._topic(topic, [partition for _, partition in group])
-        if partitions and self._faults and not self._partitions:
-            raise StorageError(f"nothing could be backed up: {self._faults[0]}")
-        self._files.fsync_directory(self._copier.path(DATA))
+        if partitions and self.faults and not self.partitions:
+            raise StorageError(f"nothing could be backed up: {self.faults[0]}")
+        self.files.fsync_directory(self.copier.path(DATA))
 
     def _other(self, name: str) -> None:
         """Copy a file of the broker itself; leave anything else out, with a note."""
         if name in (CLEAN_SHUTDOWN_MARKER, DIRECTORY_ID_NAME, LOCK_NAME):
             return
         if name == RESTORE_MARKER:
-            raise StorageError(f"{self._source.log_dir} holds a restore that was not finished")
-        path = os.path.join(self._source.log_dir, name)
+            raise StorageError(f"{self.source.log_dir} holds a restore that was not finished")
+        path = os.path.join(self.source.log_dir, name)
         with suppress(FileNotFoundError):
-            mode = self._files.lstat(path).st_mode
+            mode = self.files.lstat(path).st_mode
             if name.startswith((_PREFIX, STARTS_NAME)) and S_ISREG(mode):
-                if not (self._is_running and name in self._source.live_names):
+                if not (self.is_running and name in self.source.live_names):
                     self._copy(path, f"{DATA}/{name}")
             elif name != "lost+found":
                 kind = "directory" if S_ISDIR(mode) else "file"
-                self._notes.append(f"the {kind} {quoted(name)} is none of Hermes': left out")
+                self.notes.append(f"the {kind} {quoted(name)} is none of Hermes': left out")
 
     def _copy(self, path: str, relative: str) -> None:
-        descriptor = self._files.open_read(path)
+        descriptor = self.files.open_read(path)
         try:
-            size = self._files.fstat(descriptor).st_size
-            self._stored[relative] = self._copier.copy(descriptor, size, relative)
+            size = self.files.fstat(descriptor).st_size
+            self.stored[relative] = self.copier.copy(descriptor, size, relative)
         except UnreadableError as error:
-            self._faults.append(f"{os.path.basename(path)} is not in the backup: {error}")
+            self.faults.append(f"{os.path.basename(path)} is not in the backup: {error}")
         finally:
-            self._files.close(descriptor)
+            self.files.close(descriptor)
 
     # -- partitions -----------------------------------------------------------------------------
 
     def _topic(self, topic: str, partitions: list[int]) -> None:
         flushed = self._ask(topic)
-        committed = Watermarks(self._source.log_dir, self._files)
+        committed = Watermarks(self.source.log_dir, self.files)
         for partition in partitions:
             name = partition_directory(topic, partition)
             for _ in range(_ATTEMPTS):
@@ -267,34 +259,34 @@ class _Taking:
                 except ChangedError as error:
                     reason = str(error)
                     self._unstage(name)
-                    self._pause()
+                    self.pause()
                     flushed = self._ask(topic)
                 except (CorruptLogError, UnreadableError, TooShortError) as error:
                     if isinstance(error, TooShortError) and mark is None:
                         raise self._is_another(name, error) from error
                     self._unstage(name)
-                    self._faults.append(f"{name} is not in the backup: {error}")
+                    self.faults.append(f"{name} is not in the backup: {error}")
                     break
             else:
-                self._faults.append(f"{name} is not in the backup: {reason}")
+                self.faults.append(f"{name} is not in the backup: {reason}")
 
     def _is_another(self, name: str, error: TooShortError) -> StorageError:
-        directory = os.path.join(self._source.log_dir, name)
+        directory = os.path.join(self.source.log_dir, name)
         return StorageError(
             f"{directory} ends at offset {error.found}, but the broker says that it "
             f"has flushed up to {error.end}: is it the broker that uses this directory?"
         )
 
     def _unstage(self, name: str) -> None:
-        staged = self._copier.path(f"{DATA}/{name}")
-        if exists(staged, self._files):
-            remove_tree(staged, self._files)
+        staged = self.copier.path(f"{DATA}/{name}")
+        if exists(staged, self.files):
+            remove_tree(staged, self.files)
 
     def _ask(self, topic: str) -> Mapping[int, int]:
-        if not self._is_running:
+        if not self.is_running:
             return {}
-        assert self._source.flushed is not None
-        return self._source.flushed(topic)
+        assert self.source.flushed is not None
+        return self.source.flushed(topic)
 
     def _partition(
         self, topic: str, partition: int, high_watermark: int | None, committed: int | None
@@ -306,42 +298,42 @@ class _Taking:
         can't be copied.
         """
         name = partition_directory(topic, partition)
-        directory = os.path.join(self._source.log_dir, name)
-        if not exists(directory, self._files):
-            self._notes.append(f"{name} was deleted meanwhile: left out")
+        directory = os.path.join(self.source.log_dir, name)
+        if not exists(directory, self.files):
+            self.notes.append(f"{name} was deleted meanwhile: left out")
             return
         try:
-            if is_leftover(directory, self._files):
-                self._notes.append(f"{name} is only what a deletion has left: left out")
+            if is_leftover(directory, self.files):
+                self.notes.append(f"{name} is only what a deletion has left: left out")
                 return
             with reading_source():
                 extent = self._extent(directory, high_watermark, committed)
         except FileNotFoundError:
             raise ChangedError("it is being deleted") from None
-        staged = self._copier.path(f"{DATA}/{name}")
-        self._files.mkdir(staged)
+        staged = self.copier.path(f"{DATA}/{name}")
+        self.files.mkdir(staged)
         earliest = end = 0  # where a broker begins one without segments
         if extent is not None:
-            limit = self._source.settings.max_message_bytes
-            copying = PartitionCopy(self._copier, self._files, directory, name, extent, limit)
+            limit = self.source.settings.max_message_bytes
+            copying = PartitionCopy(self.copier, self.files, directory, name, extent, limit)
             earliest, end = copying.run(), extent.end
             if extent.tail:
                 earliest, end = self._recover(topic, partition, copying)
-            self._stored |= copying.stored
-            self._faults += copying.faults
+            self.stored |= copying.stored
+            self.faults += copying.faults
             # What lies beyond the end, recovery has cut off.
-            self._damaged += [each for each in copying.damaged if each.start < end]
-        if not self._is_running:  # one that runs has looked when it opened the partition
+            self.damaged += [each for each in copying.damaged if each.start < end]
+        if not self.is_running:  # one that runs has looked when it opened the partition
             bases = () if extent is None else extent.bases
-            self._faults += [f"{name}: {each}" for each in self._missing(directory, bases, end)]
-        self._files.fsync_directory(staged)
-        self._partitions.append(PartitionExtent(topic, partition, earliest, end))
+            self.faults += [f"{name}: {each}" for each in self._missing(directory, bases, end)]
+        self.files.fsync_directory(staged)
+        self.partitions.append(PartitionExtent(topic, partition, earliest, end))
 
     def _missing(self, directory: str, bases: Sequence[int], end: int) -> list[str]:
         try:
             with reading_source():
-                checkpoints = Checkpoints(self._source.log_dir, self._files)
-                record = read_record(directory, self._files, checkpoints)
+                checkpoints = Checkpoints(self.source.log_dir, self.files)
+                record = read_record(directory, self.files, checkpoints)
         except (ValueError, UnreadableError):  # a start believes the files that there are, too
             return []
         return [] if record is None else missing_of(directory, record, bases, end)
@@ -349,13 +341,13 @@ class _Taking:
     def _extent(
         self, directory: str, high_watermark: int | None, committed: int | None
     ) -> LogExtent | None:
-        if not self._is_running:
-            return stopped_extent(directory, self._files, clean=self._is_clean)
+        if not self.is_running:
+            return stopped_extent(directory, self.files, clean=self.is_clean)
         if committed is None and high_watermark is None:
             raise ChangedError("the broker doesn't serve it")
         end, has_copies = max(committed or 0, high_watermark or 0), committed is not None
         try:
-            extent = flushed_extent(directory, end, self._files, has_copies=has_copies)
+            extent = flushed_extent(directory, end, self.files, has_copies=has_copies)
         except StorageError as error:  # all of that is deleted, since it was said or kept
             raise ChangedError(str(error)) from error
         if extent is None and not has_copies:
@@ -364,19 +356,19 @@ class _Taking:
 
     def _recover(self, topic: str, partition: int, copying: PartitionCopy) -> tuple[int, int]:
         relative = f"{DATA}/{partition_directory(topic, partition)}"
-        directory = self._copier.path(relative)
-        descriptors = DescriptorCache(self._files, 16)
-        log_format = format_of(directory, self._files)
-        settings = self._source.settings
+        directory = self.copier.path(relative)
+        descriptors = DescriptorCache(self.files, 16)
+        log_format = format_of(directory, self.files)
+        settings = self.source.settings
         log = Log(
-            topic, partition, directory, settings, self._files, descriptors, log_format=log_format
+            topic, partition, directory, settings, self.files, descriptors, log_format=log_format
         )
         earliest, end = copying.extent.bases[0], copying.extent.end
         try:
-            report = log.open(clean=False, now_ms=self._now_ms)
+            report = log.open(clean=False, now_ms=self.now_ms)
             earliest, end = log.earliest, log.end_offset
             if report is not None and report.dropped_bytes:
-                self._notes.append(
+                self.notes.append(
                     f"{log.name}: the last stop left {report.dropped_bytes} bytes that no broker "
                     "would serve: left out"
                 )
@@ -385,7 +377,7 @@ class _Taking:
         finally:
             log.close()
             descriptors.close_idle()
-        names = [f"{relative}/{each}" for each in sorted(self._files.listdir(directory))]
+        names = [f"{relative}/{each}" for each in sorted(self.files.listdir(directory))]
         copying.stored = {
             path: copying.stored[path]
             if path in copying.stored and path not in copying.changing
@@ -395,12 +387,12 @@ class _Taking:
         return earliest, end
 
     def _recovered(self, relative: str) -> ManifestFile:
-        descriptor = self._files.open_append(self._copier.path(relative))
+        descriptor = self.files.open_append(self.copier.path(relative))
         try:
-            self._files.fdatasync(descriptor)
-            status = self._files.fstat(descriptor)
+            self.files.fdatasync(descriptor)
+            status = self.files.fstat(descriptor)
         finally:
-            self._files.close(descriptor)
-        size, checksum = self._copier.checksum(relative)
+            self.files.close(descriptor)
+        size, checksum = self.copier.checksum(relative)
         mode = S_IMODE(status.st_mode)
         return ManifestFile(relative, size, checksum, status.st_mtime_ns, mode, None)
