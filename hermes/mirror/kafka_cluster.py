@@ -20,6 +20,8 @@ _TIMEOUT_SECONDS: Final = 10.0
 #: Only what was committed, of transactions.
 READ_COMMITTED: Final = 1
 
+_CREATE_MS: Final = 10_000
+
 #: A topic, and Kafka's number of one of its partitions.
 Place = tuple[str, int]
 
@@ -126,6 +128,23 @@ class KafkaCluster:
         if address is None:
             raise BrokerUnavailableError(f"broker {broker_id} isn't there now")
         return self._asker(address).ask(name, version, **values)
+
+    def create_topic(
+        self, name: str, count: int, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic with so many partitions, unless there is one."""
+        configs = [{"name": key, "value": value} for key, value in (settings or {}).items()]
+        asked = {"name": name, "num_partitions": count, "replication_factor": -1}
+        answer = self.ask_any(
+            "CreateTopics",
+            7,
+            topics=[{**asked, "assignments": (), "configs": configs}],
+            timeout=_CREATE_MS,
+            validate_only=False,
+        )
+        (found,) = answer.topics
+        if not found.error_code or found.error_code.name.upper() != "TOPIC_ALREADY_EXISTS":
+            check(found.error_code, f"topic {name!r}", found.error_message)
 
     def ask_coordinator(self, group: str, name: str, version: int, **values: Any) -> Any:
         answer = self.ask_any("FindCoordinator", 4, coordinator_keys=[group])

@@ -17,7 +17,7 @@ from typing import Any, Final
 from hermes.coordination.cluster_view import OnFault, read_listeners, suitable_listeners
 from hermes.coordination.sessions import Session
 from hermes.errors import BrokerUnavailableError, InvalidMessageError
-from hermes.mirror.kafka_cluster import KafkaCluster, RefusedError, check
+from hermes.mirror.kafka_cluster import KafkaCluster, check
 from hermes.protocol import EARLIEST, NOBODY
 from hermes.protocol.record_set import RecordSet
 from hermes.protocol.records import Record, encode_batch
@@ -127,7 +127,7 @@ class KafkaOrigins:
         self._read_at = -math.inf
         leader = self._leader()
         if leader is None:
-            self._create()
+            self._cluster.create_topic(ORIGINS_TOPIC, 1, {"cleanup.policy": "compact"})
             leader = self._leader()
         if leader is None:
             raise BrokerUnavailableError(f"topic {ORIGINS_TOPIC} isn't there yet")
@@ -144,22 +144,6 @@ class KafkaOrigins:
         )
         (done,) = answer.responses[0].partition_responses
         check(done.error_code, ORIGINS_TOPIC, done.error_message)
-
-    def _create(self) -> None:
-        settings = [{"name": "cleanup.policy", "value": "compact"}]
-        asked = {"name": ORIGINS_TOPIC, "num_partitions": 1, "replication_factor": -1}
-        answer = self._cluster.ask_any(
-            "CreateTopics",
-            7,
-            topics=[{**asked, "assignments": (), "configs": settings}],
-            timeout=_TIMEOUT_MS,
-            validate_only=False,
-        )
-        try:
-            check(answer.topics[0].error_code, ORIGINS_TOPIC, answer.topics[0].error_message)
-        except RefusedError as error:
-            if error.name != "TOPIC_ALREADY_EXISTS":
-                raise
 
 
 def kafka_cluster_of(

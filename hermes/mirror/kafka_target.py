@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
 
 from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.layout import BrokerPartition
@@ -12,8 +11,6 @@ from hermes.mirror.figures import Problems
 from hermes.mirror.kafka_cluster import (
     KafkaCluster,
     KafkaTopic,
-    RefusedError,
-    check,
     kafka_partition,
 )
 from hermes.mirror.kafka_link import KafkaLink
@@ -22,8 +19,6 @@ from hermes.mirror.loop_guard import Origins
 from hermes.mirror.senders import TargetSender
 from hermes.mirror.source_claim import TargetAppend
 from hermes.protocol import NOBODY, MirroredSet
-
-_CREATE_MS: Final = 10_000
 
 _Address = tuple[str, int]
 
@@ -57,7 +52,7 @@ class KafkaTarget:
             )
         look = self._cluster.look([topic])
         if topic not in look.topics:
-            self._create(topic, wanted)
+            self._cluster.create_topic(topic, wanted)
             look = self._cluster.look([topic])
         found = look.topics.get(topic)
         if found is None or NOBODY in found.leaders.values():
@@ -90,22 +85,6 @@ class KafkaTarget:
         self._cluster.close()
 
     # -- inside ---------------------------------------------------------------------------------
-
-    def _create(self, topic: str, count: int) -> None:
-        asked = {"name": topic, "num_partitions": count, "replication_factor": -1}
-        answer = self._cluster.ask_any(
-            "CreateTopics",
-            7,
-            topics=[{**asked, "assignments": (), "configs": ()}],
-            timeout=_CREATE_MS,
-            validate_only=False,
-        )
-        (found,) = answer.topics
-        try:
-            check(found.error_code, f"topic {topic!r}", found.error_message)
-        except RefusedError as error:
-            if error.name != "TOPIC_ALREADY_EXISTS":
-                raise
 
     def _place(self, broker_id: int, address: _Address) -> None:
         if self._addresses.get(broker_id) == address:
