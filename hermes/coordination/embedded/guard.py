@@ -18,11 +18,6 @@ from hermes.coordination.embedded.visible_names import VisibleNames
 from hermes.security import ANONYMOUS, INTERNAL, ClientSecurity
 
 
-class KnownUser(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
 class GuardedConnection(Protocol):
     def groups_changed(self, groups: frozenset[str]) -> None: ...
 
