@@ -42,7 +42,6 @@ from hermes.mirror.kafka_origins import KafkaOrigins, kafka_cluster_of
 from hermes.protocol import NOBODY
 
 _COLUMNS: Final = ("topic", "partition", "offset", "unread", "ahead")
-_TIMEOUT_SECONDS: Final = 30.0
 
 
 class _GroupPositions(NamedTuple):
@@ -206,7 +205,7 @@ def _translate_all(
     faults: list[str],
 ) -> Iterator[tuple[tuple[str, BrokerPartition], TranslatedPlace]]:
     """Translate into all partitions that hold some of `reader.shown`, and remove it from there."""
-    session, security = cluster.session, cluster.connection.security
+    session = cluster.session
     wanted = {shown.rpartition(" ")[0] for shown in reader.shown.values()}
     for topic, known in origins.items():
         if isinstance(known, InvalidNodeError) or reader.cluster_id in known:
@@ -229,7 +228,10 @@ def _translate_all(
     for broker_id in brokers.keys() & {leader for _, leader, _ in names}:
         node = brokers[broker_id]
         with MirroredPartitions(
-            node.host, node.port, timeout_seconds=_TIMEOUT_SECONDS, **security.settings()
+            node.host,
+            node.port,
+            timeout_seconds=cluster.connection.timeout_seconds,
+            security=cluster.connection.security,
         ) as partitions:
             if not partitions.is_supported():
                 faults.append(f"broker {broker_id} keeps no positions of sources: not of Hermes")

@@ -6,19 +6,22 @@ from typing import Any
 import pytest
 
 from hermes.cli import mirror_translate
+from hermes.cli.options import CommandConnection
 from hermes.client.translation import SourceMap
 from hermes.coordination.layout import BrokerNode, BrokerPartition
 from hermes.protocol import NOBODY, SourceFlags, SourceSpan
-from hermes.security import PLAIN
+from hermes.security import ClientSecurity
 
 SOURCE = "cluster/clicks/0-0"
 
 
 class PlayedPartitions:
-    """Partition 0 of each broker has the source, byte for byte."""
+    """Partition 0 of each broker has the source, byte for byte; served to who uses TLS."""
 
-    def __init__(self, host: str, port: int, **_: Any) -> None:
-        pass
+    def __init__(
+        self, host: str, port: int, *, timeout_seconds: float, security: ClientSecurity
+    ) -> None:
+        assert (timeout_seconds, security) == (7, ClientSecurity(tls=True))
 
     def __enter__(self) -> "PlayedPartitions":
         return self
@@ -60,7 +63,7 @@ def test_a_partition_that_can_not_be_asked_is_a_fault(
     }
     for name, value in played.items():
         monkeypatch.setattr(mirror_translate, name, value, raising=False)
-    connection = SimpleNamespace(security=PLAIN)
+    connection = CommandConnection(ClientSecurity(tls=True), 7)
     cluster: Any = SimpleNamespace(session=None, connection=connection)
     reader = mirror_translate._GroupPositions("cluster", {SOURCE: 40}, {SOURCE: "clicks 0-0"})
     faults: list[str] = []
