@@ -25,28 +25,21 @@ class CommandConnection(NamedTuple):
     security: ClientSecurity
     timeout_seconds: float
 
+    def settings(self) -> dict[str, Any]:
+        """As keyword arguments of the library's clients."""
+        return {"timeout_seconds": self.timeout_seconds, **self.security.settings()}
+
 
 class BrokerOption(addresses.BrokerAddress):
     __slots__ = ()
 
     def consumer(self, connection: CommandConnection, **settings: Any) -> SimpleConsumer:
         """A consumer of this broker, which the caller closes."""
-        return SimpleConsumer(
-            self.host,
-            self.port,
-            timeout_seconds=connection.timeout_seconds,
-            **connection.security.settings(),
-            **settings,
-        )
+        return SimpleConsumer(self.host, self.port, **connection.settings(), **settings)
 
     def producer(self, connection: CommandConnection) -> SyncProducer:
         """A synchronous producer to this broker, which the caller closes."""
-        return SyncProducer(
-            self.host,
-            self.port,
-            timeout_seconds=connection.timeout_seconds,
-            **connection.security.settings(),
-        )
+        return SyncProducer(self.host, self.port, **connection.settings())
 
 
 def option_type(parse: Callable[[str], Value], shown: str) -> Callable[[str], Value]:

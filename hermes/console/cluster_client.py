@@ -27,7 +27,7 @@ from hermes.errors import (
     InvalidNodeError,
     NotAuthenticatedError,
 )
-from hermes.protocol import BrokerMetadata, MetadataRequest
+from hermes.protocol import BrokerMetadata, MetadataRequest, TopicMetadata
 from hermes.security import PLAIN, ClientSecurity
 
 _log = logging.getLogger(__name__)
@@ -56,9 +56,12 @@ class BrokerState:
     is_registered: bool = False
 
     @property
+    def topics(self) -> Sequence[TopicMetadata]:
+        return self.metadata.topics if self.metadata else ()
+
+    @property
     def size_bytes(self) -> int:
-        topics = self.metadata.topics if self.metadata else ()
-        return sum(each.size_bytes for topic in topics for each in topic.partitions)
+        return sum(each.size_bytes for topic in self.topics for each in topic.partitions)
 
     def supports(self, request_type: int) -> bool:
         versions = self.metadata.request_versions if self.metadata else ()
@@ -158,18 +161,15 @@ class ClusterClient:
 
     def own_consumer(self, address: BrokerAddress) -> SimpleConsumer:
         """A new connection for long requests, which the caller closes."""
-        security = self._security if address == self._broker else self._elsewhere()
-        return SimpleConsumer(
-            *address,
-            timeout_seconds=_TIMEOUT_SECONDS,
-            connect_timeout_seconds=_CONNECT_SECONDS,
-            **security.settings(),
-        )
+        return self._client(SimpleConsumer, address)
 
     def own_producer(self, address: BrokerAddress) -> SyncProducer:
         """A new connection for messages, which the caller closes."""
+        return self._client(SyncProducer, address)
+
+    def _client(self, kind: Callable[..., _T], address: BrokerAddress) -> _T:
         security = self._security if address == self._broker else self._elsewhere()
-        return SyncProducer(
+        return kind(
             *address,
             timeout_seconds=_TIMEOUT_SECONDS,
             connect_timeout_seconds=_CONNECT_SECONDS,

@@ -117,7 +117,7 @@ class ClusterSampler:
         written: dict[Hashable, int] = {}
         sizes: dict[tuple[Hashable, int], int] = {}
         for broker in brokers:
-            for topic in broker.metadata.topics if broker.metadata else ():
+            for topic in broker.topics:
                 key = _rate_key(broker, topic)
                 if topic.holds_records:
                     written[key] = 0
@@ -133,7 +133,7 @@ class ClusterSampler:
     ) -> dict[str, TopicRow]:
         found: dict[str, TopicRow] = {}
         for broker in brokers:
-            for topic in broker.metadata.topics if broker.metadata else ():
+            for topic in broker.topics:
                 count = len(topic.numbers)
                 size = sum(each.size_bytes for each in topic.partitions)
                 rate = rates.get(_rate_key(broker, topic))

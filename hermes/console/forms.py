@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes.console.page_request import InputError, PageRequest
+from hermes.console.page_request import InputError, PageRequest, whole_number
 
 #: The name of what is wrong with a form as a whole.
 WHOLE: Final = ""
@@ -32,9 +32,9 @@ class Form:
         return self.errors.get(name, "")
 
     @classmethod
-    def refused(cls, request: PageRequest, error: Exception) -> "Form":
+    def refused(cls, values: Mapping[str, str], error: Exception) -> "Form":
         name = error.name if isinstance(error, FieldError) else WHOLE
-        return cls(request.form, {name: str(error)})
+        return cls(values, {name: str(error)})
 
 
 def typed(request: PageRequest, name: str, most: int = 1000) -> str:
@@ -48,12 +48,14 @@ def typed(request: PageRequest, name: str, most: int = 1000) -> str:
 def typed_number(request: PageRequest, name: str, least: int, most: int) -> int | None:
     """A field's whole number; None if it is empty, FieldError if it is none or out of bounds."""
     text = typed(request, name)
-    if not text:
-        return None
-    is_number = text.isascii() and text.isdigit() and len(text) < 20
-    if not is_number or not least <= int(text) <= most:
+    return field_number(name, text, least, most) if text else None
+
+
+def field_number(name: str, text: str, least: int, most: int) -> int:
+    number = whole_number(text, least, most)
+    if number is None:
         raise FieldError(name, f"Expected a whole number from {least:,} to {most:,}.")
-    return int(text)
+    return number
 
 
 def parse_places(text: str) -> dict[str, int]:
@@ -61,9 +63,10 @@ def parse_places(text: str) -> dict[str, int]:
     places: dict[str, int] = {}
     for each in text.split(",") if text else ():
         name, _, digits = each.partition(":")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        offset = whole_number(digits)
+        if offset is None:
             raise InputError("at: expected BROKER-PARTITION:OFFSET,...")
-        places[name] = int(digits)
+        places[name] = offset
     return places
 
 

@@ -6,7 +6,7 @@ from urllib.parse import quote, quote_plus
 
 from hermes.client.places import PartitionPlace, parse_reset_position
 from hermes.console.change_log import failures_logged, log_change
-from hermes.console.forms import WHOLE, FieldError, Form
+from hermes.console.forms import FieldError, Form
 from hermes.console.group_changes import OffsetChange
 from hermes.console.group_pages import readers_of
 from hermes.console.group_reader import GroupReader
@@ -39,8 +39,7 @@ def _preview(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     reader = _reader(sources, request, name)
     topic, to, value = request.text("topic"), request.text("to"), request.text(_VALUE)
     changes: list[OffsetChange] = []
-    errors: dict[str, str] = {}
-    given = ""
+    form, given = Form(request.query), ""
     try:
         place = _place(to, value)
         changer = sources.group_changes[reader.kind]
@@ -55,12 +54,12 @@ def _preview(sources: Sources, request: PageRequest, name: str) -> PageResponse:
     except GroupActiveError:
         raise
     except HermesError as error:
-        errors[error.name if isinstance(error, FieldError) else WHOLE] = str(error)
+        form = Form.refused(request.query, error)
     return sources.form_page(
         request,
         "groups",
         "reset.html",
-        Form(request.query, errors),
+        form,
         name=name,
         kind=reader.kind,
         path=group_path(name, reader.kind),
@@ -161,7 +160,7 @@ def _delete(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         with failures_logged(request, f"delete group {quoted(name)}"):
             sources.group_changes[reader.kind].delete(name)
     except (FieldError, GroupActiveError) as error:
-        return _confirm_page(sources, request, name, reader, Form.refused(request, error))
+        return _confirm_page(sources, request, name, reader, Form.refused(request.form, error))
     log_change(request, f"deleted group {quoted(name)} of {KIND_WORDS[reader.kind]}’s clients")  # noqa: RUF001
     return redirect("/groups?done=group-deleted")
 

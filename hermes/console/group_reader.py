@@ -146,7 +146,7 @@ class GroupReader:
             for number, each in partitions.items():
                 ends[name, BrokerPartition(each.home, number)] = Ends(None, None, True, True)
         for state in states:
-            for topic in state.metadata.topics if state.metadata else ():
+            for topic in state.topics:
                 if topic.error != ErrorCode.NONE:  # what it tells is of one that it would create
                     continue
                 how = topic.holds_records, is_numbered(topic.holds_records, len(states))

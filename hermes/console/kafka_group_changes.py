@@ -41,7 +41,7 @@ class KafkaGroupChanger:
         return {
             topic.topic
             for state in self._cluster.read(sorted(topics))
-            for topic in (state.metadata.topics if state.metadata else ())
+            for topic in state.topics
             if topic.holds_records
         }
 

@@ -78,7 +78,7 @@ def _produce(sources: Sources, request: PageRequest, name: str) -> PageResponse:
         with failures_logged(request, f"produce a message to topic {quoted(name)}"):
             sent = sources.sender.send(topic, typed(request, "partition"), given)
     except HermesError as error:
-        return _page(sources, request, topic, Form.refused(request, error))
+        return _page(sources, request, topic, Form.refused(request.form, error))
     log_change(
         request,
         f"produced a message of {sent.size_bytes} bytes to topic {quoted(name)}, partition "

@@ -26,6 +26,7 @@ from hermes.console.page_request import (
     PageRequest,
     PageResponse,
     PageRoute,
+    whole_number,
 )
 from hermes.console.partition_search import read_one
 from hermes.console.payload_display import FORMATS, ValueReader
@@ -210,10 +211,10 @@ def _value(start: str, params: dict[str, str]) -> int:
             return parse_time_ms(params["at"] or text)
         except ValueError as error:
             raise InputError(f"Time: {error}") from error
-    number = text.replace(",", "")
-    if not (number.isascii() and number.isdigit() and len(number) < 20):
+    number = whole_number(text.replace(",", ""))
+    if number is None:
         raise InputError("Offset: expected a whole number")
-    return int(number)
+    return number
 
 
 def _for_form(params: dict[str, str]) -> dict[str, str]:

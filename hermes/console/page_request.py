@@ -22,6 +22,12 @@ class NoSuchPageError(HermesError):
     """There is no such page, or nothing for it to show."""
 
 
+def whole_number(text: str, least: int = 0, most: int = _MOST_NUMBER) -> int | None:
+    """The number that a text is; None if it is none, or out of bounds."""
+    is_number = text.isascii() and text.isdigit() and len(text) < 20
+    return int(text) if is_number and least <= int(text) <= most else None
+
+
 @dataclass(frozen=True, slots=True)
 class PageRequest:
     """An HTTP request for a page.
@@ -67,10 +73,10 @@ class PageRequest:
         text = self.text(name)
         if not text:
             return default
-        is_number = text.isascii() and text.isdigit() and len(text) < 20
-        if not is_number or not least <= int(text) <= most:
+        number = whole_number(text, least, most)
+        if number is None:
             raise InputError(f"{name}: expected a whole number from {least:,} to {most:,}")
-        return int(text)
+        return number
 
 
 @dataclass(frozen=True, slots=True)

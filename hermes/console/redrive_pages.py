@@ -11,7 +11,7 @@ from hermes.client.places import parse_time_ms
 from hermes.client.retrying.redrive import LetterFilter
 from hermes.console.change_log import log_change
 from hermes.console.dead_letters import DESTINATIONS, TO_GROUP
-from hermes.console.forms import WHOLE, FieldError, Form, parse_places
+from hermes.console.forms import FieldError, Form, parse_places
 from hermes.console.page_request import (
     InputError,
     PagePermission,
@@ -19,6 +19,7 @@ from hermes.console.page_request import (
     PageResponse,
     PageRoute,
     redirect,
+    whole_number,
 )
 from hermes.console.redrive import KINDS, RedriveOrder
 from hermes.console.redrive_preview import RedrivePreview, preview
@@ -67,8 +68,7 @@ def _redrive(sources: Sources, request: PageRequest, name: str) -> PageResponse:
             request.viewer,
         )
     except HermesError as error:
-        name_of = error.name if isinstance(error, FieldError) else WHOLE
-        return _page(sources, request, topic, Form(values, {name_of: str(error)}))
+        return _page(sources, request, topic, Form.refused(values, error))
     order = RedriveOrder(name, chosen, values["to"], rate, found.ranges)
     return _page(sources, request, topic, Form(values), found, order)
 
@@ -97,15 +97,15 @@ def _page(
 
 
 def _filter(values: Mapping[str, str]) -> LetterFilter:
-    attempts = values["attempts"]
-    if attempts and not _is_number(attempts, _MOST_ATTEMPTS):
+    attempts = whole_number(values["attempts"], most=_MOST_ATTEMPTS)
+    if values["attempts"] and attempts is None:
         raise FieldError("attempts", f"Expected a whole number up to {_MOST_ATTEMPTS:,}.")
     return LetterFilter(
         values["reason"],
         values["origin"],
         _time(values, "since"),
         _time(values, "until"),
-        int(attempts) if attempts else None,
+        attempts,
     )
 
 
@@ -131,10 +131,6 @@ def _starts(text: str) -> dict[str, int]:
         return parse_places(text)
     except InputError as error:
         raise FieldError("from", "Expected PARTITION:OFFSET,PARTITION:OFFSET...") from error
-
-
-def _is_number(text: str, most: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most
 
 
 def _command(topic: TopicView, order: RedriveOrder) -> str:

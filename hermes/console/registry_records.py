@@ -44,21 +44,13 @@ class RegistryRecords:
             url,
             timeout_seconds=_TIMEOUT_SECONDS,
             retry_seconds=0,
-            tls_ca=security.tls_ca,
-            tls_certificate=security.tls_certificate,
-            tls_key=security.tls_key,
-            user=security.user,
-            password=security.password,
+            **security.settings(),
         )
-        self._name = name or self._client.name
+        self.name: Final = name or self._client.name
         self._reader: RecordReader | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._failure: tuple[float, HermesError] | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     def read(self, payload: bytes) -> Any:
         """Decode a payload.

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from hermes.client.kafka_replicas import parse_brokers, parse_place
 from hermes.config.topic import MOST_COPIES
 from hermes.console.change_log import failures_logged, log_change
-from hermes.console.forms import WHOLE, FieldError, Form
+from hermes.console.forms import WHOLE, FieldError, Form, field_number
 from hermes.console.page_request import (
     InputError,
     PagePermission,
@@ -153,10 +153,11 @@ def _order(values: Mapping[str, str], viewer: Viewer) -> ReplicaOrder:
         names = tuple(dict.fromkeys(values["topics"].replace(",", " ").split()))
         if not names:
             raise FieldError("topics", "Which topics?")
-        count = _number(values, "copies", 1, MOST_COPIES)
+        count = field_number("copies", values["copies"], 1, MOST_COPIES)
         order = replace(order, topics=names, count=count)
     if kind in (DRAIN, ADD):
-        order = replace(order, broker_id=_number(values, "broker", 0, _MOST_BROKER))
+        broker_id = field_number("broker", values["broker"], 0, _MOST_BROKER)
+        order = replace(order, broker_id=broker_id)
     for topic in (*order.topics, *(topic for topic, _ in order.places)):
         if not viewer.sees_topic(topic):
             raise UnknownTopicError(f"There is no topic {topic!r}.")
@@ -168,14 +169,6 @@ def _read(parse: Callable[[str], _T], values: Mapping[str, str], name: str) -> _
         return parse(values[name])
     except ValueError as error:
         raise FieldError(name, str(error)) from error
-
-
-def _number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
-    text = values[name]
-    is_number = text.isascii() and text.isdigit() and len(text) < 11
-    if not is_number or not least <= int(text) <= most:
-        raise FieldError(name, f"Expected a whole number from {least:,} to {most:,}.")
-    return int(text)
 
 
 def _placed(kind: str, error: HermesError) -> dict[str, str]:

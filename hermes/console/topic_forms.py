@@ -80,7 +80,7 @@ def _create(sources: Sources, request: PageRequest) -> PageResponse:
         with failures_logged(request, f"create topic {quoted(name)}"):
             sources.topic_changes.create(name, settings, chosen)
     except HermesError as error:
-        return _new_page(sources, request, hosts, Form.refused(request, _placed(error)))
+        return _new_page(sources, request, hosts, Form.refused(request.form, _placed(error)))
     log_change(request, f"created topic {quoted(name)} with {_shown(settings)}")
     return redirect(f"{_path(name)}?done=created")
 
@@ -172,7 +172,7 @@ def _change(sources: Sources, request: PageRequest, name: str) -> PageResponse:
             return _grow(sources, request, topic)
         return _alter(sources, request, topic)
     except (InputError, SettingRefusedError) as error:
-        return _settings_page(sources, request, topic, Form.refused(request, _placed(error)))
+        return _settings_page(sources, request, topic, Form.refused(request.form, _placed(error)))
 
 
 def _alter(sources: Sources, request: PageRequest, topic: TopicView) -> PageResponse:

@@ -227,11 +227,7 @@ class TopicReader:
             if errors and len(errors) == len(states):
                 raise BrokerUnavailableError(errors[0])
             raise error_for(ErrorCode.UNKNOWN_TOPIC, f"topic {name!r}")
-        counts_messages = any(
-            topic.holds_records
-            for state in states
-            for topic in (state.metadata.topics if state.metadata else ())
-        )
+        counts_messages = any(topic.holds_records for state in states for topic in state.topics)
         return TopicView(name, tuple(rows), addresses, errors, counts_messages)
 
     def _rows(
@@ -308,7 +304,7 @@ class TopicReader:
         self._numbered = {
             topic.topic
             for broker in brokers
-            for topic in (broker.metadata.topics if broker.metadata else ())
+            for topic in broker.topics
             if is_numbered(topic.holds_records, len(brokers))
         }
         return [each for _, found in self._problems.refresh(names) for each in found]
@@ -348,7 +344,7 @@ def leaders_of(states: Iterable[BrokerState]) -> dict[str, dict[int, PartitionLe
     """Who leads partitions that have copies, by topic and number, as brokers know best."""
     known: dict[str, dict[int, PartitionLeader]] = {}
     for state in states:
-        for each in state.metadata.topics if state.metadata else ():
+        for each in state.topics:
             add_leaders(known.setdefault(each.topic, {}), each.leaders)
     return known
 
