@@ -101,7 +101,7 @@ def give_copies(
     chosen = [each for each in known if each.place[0] in wanted]
     for name in wanted - {each.place[0] for each in chosen}:
         raise ClientError(f"there is no topic {name!r}")
-    plan = with_copies(chosen, count, known, _racks(replicas))
+    plan = with_copies(chosen, count, known, replicas.racks())
     _carry_out(replicas, plan, known, as_json=as_json, is_plan=is_plan)
 
 
@@ -110,10 +110,6 @@ def _one(partitions: Iterable[Partition], place: Place) -> Partition:
         if each.place == place:
             return each
     raise ClientError(f"topic {place[0]!r} has no partition {place[1]}")
-
-
-def _racks(replicas: KafkaReplicas) -> dict[int, str]:
-    return {broker_id: each.rack for broker_id, each in replicas.brokers().items()}
 
 
 def _carry_out(
@@ -130,9 +126,7 @@ def _carry_out(
         if place in refused:
             continue
         was, target = before[place], plan[place]
-        after = was.target if target is None else target
-        if target is None:  # of the copies that there were, those that a move has not added
-            after = tuple(each for each in was.replicas if each not in was.adding)
+        after = was.had if target is None else target
         if as_json:
             topic, number = place
             row = {"topic": topic, "partition": number, "from": was.target, "to": after}
@@ -157,7 +151,7 @@ def add_broker(replicas: KafkaReplicas, as_json: bool, is_plan: bool, broker_id:
 
     Start the broker first. Partitions keep as many copies, and as many racks, as they had.
     """
-    racks = _racks(replicas)
+    racks = replicas.racks()
     if broker_id not in racks:
         raise ClientError(
             f"broker {broker_id} is not registered: start it, with kafka_listen and the "
@@ -193,7 +187,7 @@ def drain(
     """
     known = replicas.partitions()
     movable = _movable(replicas, known)
-    plan = without(broker_id, movable, _racks(replicas))
+    plan = without(broker_id, movable, replicas.racks())
     _carry_out(replicas, plan, known, as_json=as_json, is_plan=is_plan)
     if is_plan:
         return

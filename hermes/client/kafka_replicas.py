@@ -60,6 +60,11 @@ class Partition(NamedTuple):
     removing: frozenset[int] = frozenset()
 
     @property
+    def had(self) -> tuple[int, ...]:
+        """The brokers that had a copy before a move began."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    @property
     def target(self) -> tuple[int, ...]:
         """The brokers that have a copy once a move is done; the preferred leader first."""
         return tuple(each for each in self.replicas if each not in self.removing)
@@ -108,6 +113,9 @@ class KafkaReplicas(KafkaBrokers):
             each.node_id: Broker((each.host, each.port), each.rack or "")
             for each in self.metadata(()).brokers
         }
+
+    def racks(self) -> dict[int, str]:
+        return {broker_id: each.rack for broker_id, each in self.brokers().items()}
 
     def partitions(self, topics: Sequence[str] = ()) -> list[Partition]:
         """All partitions, or those of some topics, sorted; ClientError if one isn't there."""

@@ -135,7 +135,7 @@ class ReplicaChanger:
         return frozenset(
             topic.topic
             for state in self._cluster.read()
-            for topic in (state.metadata.topics if state.metadata else ())
+            for topic in state.topics
             if not topic.holds_records
         )
 
@@ -223,7 +223,7 @@ def _planned_undoing(order: ReplicaOrder, known: Mapping[Place, Partition]) -> R
 def _planned_copies(
     order: ReplicaOrder, known: Mapping[Place, Partition], replicas: KafkaReplicas
 ) -> ReplicaPlan:
-    racks = _racks(replicas)
+    racks = replicas.racks()
     chosen = [each for each in known.values() if each.place[0] in order.topics]
     return _moving(order, known, with_copies(chosen, order.count, list(known.values()), racks))
 
@@ -231,7 +231,7 @@ def _planned_copies(
 def _planned_broker(
     order: ReplicaOrder, replicas: KafkaReplicas, fixed: frozenset[str]
 ) -> ReplicaPlan:
-    partitions, racks, broker_id = replicas.partitions(), _racks(replicas), order.broker_id
+    partitions, racks, broker_id = replicas.partitions(), replicas.racks(), order.broker_id
     movable = [each for each in partitions if each.place[0] not in fixed]
     if order.kind == ADD:
         if broker_id not in racks:
@@ -258,15 +258,10 @@ def _moving(
         was = known[place]
         if target == was.target and not was.is_moving:
             continue
-        needed[place] = after = target
-        if after is None:  # of the copies that there were, those that the move has not added
-            after = tuple(each for each in was.replicas if each not in was.adding)
+        needed[place] = target
+        after = was.had if target is None else target
         changes.append(PlannedChange(place, _ids(was.target), _ids(after)))
     return ReplicaPlan(order, tuple(changes), needed, stays=tuple(stays))
-
-
-def _racks(replicas: KafkaReplicas) -> dict[int, str]:
-    return {broker_id: each.rack for broker_id, each in replicas.brokers().items()}
 
 
 def _leader(partition: Partition) -> str:
