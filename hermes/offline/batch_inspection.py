@@ -4,24 +4,17 @@ Which bytes are batches, `hermes.storage.batch_walk` decides, as in recovery. Ad
 a CRC can't see: whether a batch holds the messages that its header says.
 """
 
-import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
 
 from hermes.errors import InvalidBatchError, InvalidMessageError
-from hermes.offline.inspection import Limits
+from hermes.offline.inspection import ReadSegment
 from hermes.protocol.record_batches import HEADER_BYTES, BatchHeader, decode_header
 from hermes.protocol.records import Record, iterate_records
 from hermes.storage.batch_walk import BatchReader, Place, next_valid
 from hermes.storage.checkpoints import METADATA_NAME
-from hermes.storage.damage import ReadableFiles
-from hermes.storage.files import FileLayer
 from hermes.storage.kafka_format import SEGMENT_SUFFIX
-
-_NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
 
 
 def is_kafka_segment(path: Path) -> bool:
@@ -55,31 +48,8 @@ class BadBytes:
     reason: str
 
 
-class BatchFile:
-    """A segment's file, opened for reading; a context manager.
-
-    The base offset is taken from the file's name; 0 when that has none. `size_bytes` is the size
-    when `refresh` (or the constructor) last looked. `files` as for `SegmentFile`.
-    """
-
-    def __init__(self, path: Path, limits: Limits, files: FileLayer | None = None) -> None:
-        named = _NAME.fullmatch(path.name)
-        self.path = path
-        self.base_offset = int(named[1]) if named else 0
-        self._limits = limits
-        self._files = ReadableFiles() if files is None else files
-        self._descriptor = self._files.open_read(os.path.realpath(path))
-        self.refresh()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._files.close(self._descriptor)
-
-    def refresh(self) -> int:
-        self.size_bytes = os.fstat(self._descriptor).st_size
-        return self.size_bytes
+class BatchFile(ReadSegment):
+    """A segment of record batches."""
 
     def walk(
         self, position: int = 0, offset: int | None = None

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from hermes.errors import CorruptLogError
 from hermes.offline.batch_inspection import BadBytes, BatchFile, InspectedBatch
-from hermes.offline.inspection import Limits
+from hermes.offline.inspection import APPEND_CHECKS, Limits
 from hermes.storage.checkpoints import (
     CLEANED_SUFFIX,
     KAFKA_NAMES,
@@ -37,7 +37,6 @@ from hermes.storage.segment import Segment, choose_names, parse_segment_name, se
 from hermes.storage.segment_files import LoadingSegment
 from hermes.storage.whole_files import read_whole
 
-_APPEND_CHECKS: Final = 10
 _ADVANCE_BYTES: Final = 1024 * 1024
 
 
@@ -192,7 +191,7 @@ class BatchesCheck:
 
     def _is_being_appended(self, segment: BatchFile, tail: BadBytes) -> bool:
         """Whether the tail becomes a batch (or is cut off) during the check."""
-        for _ in range(_APPEND_CHECKS):
+        for _ in range(APPEND_CHECKS):
             self._pause()
             if segment.refresh() <= tail.position:
                 return True

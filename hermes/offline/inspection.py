@@ -29,6 +29,9 @@ from hermes.storage.time_index import SYNC_EVERY_BYTES, TAIL_BYTES
 _WINDOW_BYTES: Final = 1024 * 1024
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
+#: How often it is looked at again whether the end of a segment is only being appended.
+APPEND_CHECKS: Final = 10
+
 _NAME: Final = re.compile(r"([0-9]{1,20})\.[a-z]+")
 
 
@@ -88,7 +91,7 @@ class BadRange:
         return self.next_offset is None
 
 
-class SegmentFile:
+class ReadSegment:
     """A segment's file, opened for reading; a context manager.
 
     `files`: what reads it; by default one that reads zeros where the disk gives back nothing.
@@ -104,8 +107,6 @@ class SegmentFile:
         self._limits = limits
         self._files = ReadableFiles() if files is None else files
         self._descriptor = self._files.open_read(os.path.realpath(path))
-        self._window = b""
-        self._window_start = 0
         self.refresh()
 
     def __enter__(self) -> Self:
@@ -115,8 +116,20 @@ class SegmentFile:
         self._files.close(self._descriptor)
 
     def refresh(self) -> int:
-        """Determine the file's size again; returns the offset after its last byte."""
-        self.end_offset = self.base_offset + os.fstat(self._descriptor).st_size
+        """Determine the file's size again, and return it."""
+        self.size_bytes = os.fstat(self._descriptor).st_size
+        return self.size_bytes
+
+
+class SegmentFile(ReadSegment):
+    """A segment of messages of 0.7."""
+
+    _window = b""
+    _window_start = 0
+
+    def refresh(self) -> int:
+        """As of any segment; returns the offset after its last byte."""
+        self.end_offset = self.base_offset + super().refresh()
         self._window = b""
         return self.end_offset
 

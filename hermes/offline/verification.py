@@ -19,7 +19,14 @@ from typing import Final
 
 from hermes.errors import CorruptEntriesError, ProtocolError
 from hermes.offline.batch_verification import BatchesCheck
-from hermes.offline.inspection import BadRange, InspectedMessage, Limits, SegmentFile, index_faults
+from hermes.offline.inspection import (
+    APPEND_CHECKS,
+    BadRange,
+    InspectedMessage,
+    Limits,
+    SegmentFile,
+    index_faults,
+)
 from hermes.offline.source_check import set_aside_fault, source_faults
 from hermes.protocol import check_message_set, check_topic_name
 from hermes.storage.checkpoints import METADATA_NAME
@@ -59,7 +66,6 @@ _NOT_REGULAR: Final = "is not a regular file (links are not followed)"
 # The one that counts comes first, and again: a rename may fall between the two attempts.
 _SUFFIXES: Final = (SEGMENT_SUFFIX, UNFLUSHED_SUFFIX, SEGMENT_SUFFIX)
 _WINDOW_BYTES: Final = 1024 * 1024
-_APPEND_CHECKS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +380,7 @@ class DirectoryCheck:
     def _is_being_appended(self, segment: SegmentFile, tail: BadRange) -> bool:
         """Whether the tail becomes a message (or is cut off) during the check."""
         end = segment.end_offset
-        for _ in range(_APPEND_CHECKS):
+        for _ in range(APPEND_CHECKS):
             self._pause()
             if segment.refresh() <= tail.offset:
                 return True
