@@ -39,6 +39,7 @@ from hermes.cluster.shared import Shared, no_file
 from hermes.cluster.topic_registry import TopicRegistry
 from hermes.config.broker import BrokerConfig
 from hermes.config.requested import Requested
+from hermes.config.setting import named_source
 from hermes.coordination.cluster_id import new_cluster_id
 from hermes.coordination.listeners import BrokerListeners
 from hermes.coordination.sessions import Session
@@ -418,11 +419,8 @@ class ServingBroker:
     # -- changes while it runs ------------------------------------------------------------------
 
     def _take_entries(self, entries: TopicEntries) -> None:
-        try:
+        with named_source(os.path.join(self.directory.path, ENTRIES_NAME)):
             altered = parsed_entries(entries)
-        except ConfigError as error:
-            path = os.path.join(self.directory.path, ENTRIES_NAME)
-            raise ConfigError(error.key, error.message, source=path) from None
         self.settings.entries = entries
         try:
             kept = read_requested(self.directory.path, self.directory.files)

@@ -21,7 +21,8 @@ from hermes.config.listeners import ListenerConfig, as_given
 from hermes.config.loading import load_broker_config
 from hermes.config.properties import import_properties
 from hermes.config.quotas import Quota
-from hermes.errors import ClientError, ConfigError, StorageError
+from hermes.config.setting import named_source
+from hermes.errors import ClientError, StorageError
 from hermes.mirror.embedding import check_embedded_mirror
 from hermes.security import AccessRule
 from hermes.storage import FileLayer
@@ -158,14 +159,12 @@ def _check_startable(config: BrokerConfig, source: str) -> None:
         wrong_name,
     )
 
-    try:
+    with named_source(source):
         check_startable(config)
         check_ownership(config)
         for each in check_certificates(config):
             if each.missing_name:
                 note(f"{each.where}: {wrong_name(each)}")
-    except ConfigError as error:
-        raise ConfigError(error.key, error.message, source=source) from None
 
 
 def _settings_of(config: BrokerConfig) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from hermes.cli.terminal import (
 )
 from hermes.config.embedded_mirror import parse_line
 from hermes.config.mirror import MirrorConfig, load_mirror_config
+from hermes.config.setting import named_source
 from hermes.config.units import format_bytes
 from hermes.coordination.mirrors import (
     MOST_BYTES,
@@ -40,7 +41,6 @@ from hermes.coordination.mirrors import (
 )
 from hermes.coordination.origins import forget_origins, list_origins
 from hermes.errors import (
-    ConfigError,
     HermesError,
     InvalidNodeError,
     NotAuthenticatedError,
@@ -107,10 +107,8 @@ def _run(path: Path, *, check: bool) -> None:
 
 def _load(path: Path) -> MirrorConfig:
     config = load_mirror_config(path)
-    try:
+    with named_source(str(path)):
         Mirror(config)
-    except ConfigError as error:
-        raise ConfigError(error.key, error.message, source=str(path)) from None
     return config
 
 

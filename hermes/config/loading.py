@@ -2,12 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hermes.config.broker import BROKER_SETTINGS, BrokerConfig
 from hermes.config.contradictions import check_contradictions
-from hermes.config.setting import Setting, nearest_setting
+from hermes.config.setting import (
+    Setting,
+    check_required,
+    named_source,
+    nearest_setting,
+    parse_settings,
+)
 from hermes.config.topic import TOPIC_SETTINGS, TopicConfig
 from hermes.config.yaml_text import read_yaml, read_yaml_file
 from hermes.errors import ConfigError
@@ -63,19 +70,15 @@ def parse_broker_config(values: object, source: str = "") -> BrokerConfig:
     Raises:
         ConfigError: a setting is unknown, wrong or missing.
     """
-    try:
+    with named_source(source):
         if not isinstance(values, Mapping):
             raise ConfigError("", f"expected a mapping of settings, got {_brief(values)}")
         given = dict(values)
         topics = _parse_topics(given.pop("topics", None))
         parsed = _parse_settings(given, BROKER_SETTINGS, (), also_known=("topics",))
-        for key, setting in BROKER_SETTINGS.items():
-            if setting.required and setting.attribute not in parsed:
-                raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
+        check_required(parsed, BROKER_SETTINGS)
         config = BrokerConfig(**parsed, topics=topics, given=frozenset(parsed))
         check_contradictions(config)
-    except ConfigError as error:
-        raise ConfigError(error.key, error.message, source=source) from None
     return config
 
 
@@ -121,18 +124,9 @@ def _parse_settings(
     path: tuple[str, ...],
     also_known: Iterable[str] = (),
 ) -> dict[str, Any]:
-    parsed = {}
-    for key, value in given.items():
-        dotted = ".".join((*path, str(key)))
-        setting = known.get(key)
-        if setting is None:
-            hint = _suggestion(str(key), value, known, also_known)
-            raise ConfigError(dotted, f"unknown setting{hint}")
-        try:
-            parsed[setting.attribute] = setting.kind.parse(value)
-        except ValueError as error:
-            raise ConfigError(dotted, _one_line(str(error))) from None
-    return parsed
+    return parse_settings(
+        given, known, partial(_suggestion, known=known, also_known=also_known), path
+    )
 
 
 def _suggestion(
@@ -156,8 +150,3 @@ def _brief(value: object) -> str:
     if value is None:
         return "nothing"
     return "a list" if isinstance(value, list) else quoted(value)
-
-
-def _one_line(text: str) -> str:
-    shortened = " ".join(text.split())
-    return shortened if len(shortened) <= 300 else shortened[:297] + "..."

@@ -16,7 +16,14 @@ from hermes.config.connect_as import CONNECT_AS, ConnectAs
 from hermes.config.exposure import check_listeners
 from hermes.config.kinds import Kind
 from hermes.config.listeners import LISTENERS, ListenerConfig
-from hermes.config.setting import Setting, nearest_setting, table_of
+from hermes.config.setting import (
+    Setting,
+    check_required,
+    named_source,
+    nearest_setting,
+    parse_settings,
+    table_of,
+)
 from hermes.config.yaml_text import read_yaml_file
 from hermes.errors import ConfigError
 from hermes.quoting import quoted
@@ -406,10 +413,13 @@ def load_mirror_config(path: str | Path) -> MirrorConfig:
         audit_to=config.audit_to and config.audit_to.relative_to(base),
         users_file=config.users_file and base / config.users_file,
     )
-    try:
+    with named_source(source):
         return config.with_passwords()
-    except ConfigError as error:
-        raise ConfigError(error.key, error.message, source=source) from None
+
+
+def _hint(key: str, value: object) -> str:
+    nearest = nearest_setting(key, value, MIRROR_SETTINGS)
+    return nearest or " (docs/mirror.md lists them all)"
 
 
 def parse_mirror_config(
@@ -431,20 +441,9 @@ def parse_mirror_config(
     given = dict(values)
     if default_target is not None:
         given.setdefault("target", default_target)
-    parsed = {}
-    for key, value in given.items():
-        setting = MIRROR_SETTINGS.get(key)
-        if setting is None:
-            hint = nearest_setting(str(key), value, MIRROR_SETTINGS)
-            hint = hint or " (docs/mirror.md lists them all)"
-            raise ConfigError(str(key), f"unknown setting{hint}", source=source)
-        try:
-            parsed[setting.attribute] = setting.kind.parse(value)
-        except ValueError as error:
-            raise ConfigError(str(key), " ".join(str(error).split()), source=source) from None
-    for key, setting in MIRROR_SETTINGS.items():
-        if setting.required and setting.attribute not in parsed:
-            raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})", source=source)
+    with named_source(source):
+        parsed = parse_settings(given, MIRROR_SETTINGS, _hint)
+        check_required(parsed, MIRROR_SETTINGS)
     if parsed.get("whitelist") and parsed.get("blacklist"):
         raise ConfigError("blacklist", "give it or whitelist, not both", source=source)
     config = MirrorConfig(**parsed)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hermes.config.broker import BROKER_SETTINGS
 from hermes.config.kinds import UNLIMITED
-from hermes.config.setting import Setting
+from hermes.config.setting import Setting, named_source
 from hermes.config.topic import TOPIC_SETTINGS
 from hermes.config.units import format_duration, format_size
 from hermes.config.yaml_text import write_yaml
@@ -55,7 +55,7 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
         ConfigError: a value is one that 0.7 wouldn't start with either; the text names the key. Or
             no key is one of 0.7's.
     """
-    try:
+    with named_source(source):
         properties = parse_properties(text)
         unknown = tuple(key for key in properties if key not in _CONVERSIONS)
         values = {key: properties[key] for key in properties if key in _CONVERSIONS}
@@ -63,8 +63,6 @@ def import_properties(text: str, source: str = "") -> ImportedProperties:
             raise ConfigError("", "it has no key of Kafka 0.7's broker: is it server.properties?")
         settings = _broker_settings(values)
         topics = _topic_settings(values)
-    except ConfigError as error:
-        raise ConfigError(error.key, error.message, source=source) from None
     if topics:
         settings["topics"] = topics
     return ImportedProperties(_HEADER + (_written(settings) if settings else ""), unknown)

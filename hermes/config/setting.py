@@ -4,11 +4,13 @@ Knows no setting: those are the fields of `BrokerConfig`, `TopicSettings` and `M
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Final, get_type_hints
 
 from hermes.config.kinds import Kind
+from hermes.errors import ConfigError
 
 # How names say their unit elsewhere, where ours say it in the value: how that is written, by kind.
 _UNITS: Final = {
@@ -78,6 +80,41 @@ def table_of(config_class: type) -> dict[str, Setting]:
     return table
 
 
+@contextmanager
+def named_source(source: str) -> Iterator[None]:
+    """Have a ConfigError say where a setting comes from: in a file of this name, say."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(error.key, error.message, source=source) from None
+
+
+def parse_settings(
+    given: Mapping[Any, object],
+    known: Mapping[str, "Setting"],
+    hint: Callable[[str, object], str],
+    path: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Values by the settings' attributes. Raises ConfigError, with a `hint` for an unknown one."""
+    parsed = {}
+    for key, value in given.items():
+        dotted = ".".join((*path, str(key)))
+        setting = known.get(key)
+        if setting is None:
+            raise ConfigError(dotted, f"unknown setting{hint(str(key), value)}")
+        try:
+            parsed[setting.attribute] = setting.kind.parse(value)
+        except ValueError as error:
+            raise ConfigError(dotted, _one_line(str(error))) from None
+    return parsed
+
+
+def check_required(parsed: Mapping[str, Any], known: Mapping[str, "Setting"]) -> None:
+    for key, setting in known.items():
+        if setting.required and setting.attribute not in parsed:
+            raise ConfigError(key, f"missing: {setting.kind.name} ({setting.doc})")
+
+
 def nearest_setting(
     key: str, value: object, known: Mapping[str, Setting], also_known: Iterable[str] = ()
 ) -> str:
@@ -94,6 +131,11 @@ def nearest_setting(
                 return f", did you mean {found}{f': {value}{units[unit]}' if is_number else ''}?"
     close = difflib.get_close_matches(plain, [*known, *also_known], n=1, cutoff=_LIKENESS)
     return f", did you mean {close[0]}?" if close else ""
+
+
+def _one_line(text: str) -> str:
+    shortened = " ".join(text.split())
+    return shortened if len(shortened) <= 300 else shortened[:297] + "..."
 
 
 def _likeness(stem: str, name: str) -> float:
