@@ -27,7 +27,7 @@ from hermes.kafka.topic_configs import (
     topic_setting,
 )
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, unknown_topic
 from hermes.security import Operation, Resource
 
 #: Kafka's kinds of what has settings.
@@ -95,7 +95,7 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
         found = call.server.topics.get(name)
         if found is None:
             check_kafka_topic_name(name)
-            raise _unknown_topic()
+            raise unknown_topic()
         return topic_configs(shared.config, name, copies_of(found)[0])
     if kind != _BROKER:
         raise _unsupported(kind)
@@ -254,16 +254,10 @@ def _to_alter(asked: Any, call: Call) -> ClusterTopic:
         if not name:
             raise KafkaError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_kafka_topic_name(name)
-        raise _unknown_topic()
+        raise unknown_topic()
     if any(n > 1 for n in Counter(each.name for each in asked.configs).values()):
         raise KafkaError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
     return found
-
-
-def _unknown_topic() -> KafkaError:
-    return KafkaError(
-        Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-    )
 
 
 def _unsupported(kind: int) -> KafkaError:

@@ -18,7 +18,7 @@ from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import TOPIC_CONFIGS, topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, unknown_topic
 from hermes.security import Operation
 from hermes.transactions.state import STATE_TOPIC
 
@@ -201,9 +201,7 @@ def _to_delete(
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         found = topics.get(name)
         if found is None or found.id in gone:
-            raise KafkaError(
-                Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise unknown_topic()
         return found
     if topic_id is None:
         raise KafkaError(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
@@ -242,9 +240,7 @@ async def _grow(asked: Any, is_check: bool, call: Call) -> None:
         raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     found = call.server.topics.get(name)
     if found is None:
-        raise KafkaError(
-            Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        )
+        raise unknown_topic()
     now = len(found.partitions)
     if asked.count == now:
         raise KafkaError(Code.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")

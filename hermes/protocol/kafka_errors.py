@@ -163,6 +163,12 @@ class KafkaError(HermesError):
         self.code = code
 
 
+def unknown_topic() -> KafkaError:
+    return KafkaError(
+        Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+    )
+
+
 # The special before the general. What a client can repeat has a code that Kafka's clients repeat.
 _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
     (CorruptBatchError, Code.CORRUPT_MESSAGE),
