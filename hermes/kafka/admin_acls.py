@@ -11,7 +11,7 @@ from hermes.config.broker import RULES, BrokerConfig
 from hermes.config.requested import with_acls, without_acls
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, with_error
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, invalid_request, with_error
 from hermes.quoting import quoted
 from hermes.security import CLUSTER, Operation
 from hermes.security.acls import (
@@ -81,7 +81,7 @@ def _check_known(wanted: AclFilter) -> None:
         (wanted.permission, _PERMISSIONS, "permissionType"),
     ):
         if value != ANY and value not in known:
-            raise KafkaError(Code.INVALID_REQUEST, f"Filter contains UNKNOWN elements: {what}")
+            raise invalid_request(f"Filter contains UNKNOWN elements: {what}")
 
 
 # -- DescribeAcls -------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _fault_of(acl: Acl) -> KafkaError | None:
             rules_of(acl)
         except ValueError as error:
             text = str(error)
-    return KafkaError(Code.INVALID_REQUEST, text) if text else None
+    return invalid_request(text) if text else None
 
 
 async def _change(call: Call, acls: Iterable[Acl], *, is_new: bool) -> None:
@@ -218,13 +218,13 @@ async def delete_acls(request: Any, call: Call) -> Any:
             await call.after_entry()
             try:
                 if number >= _MOST_FILTERS:
-                    raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_FILTERS} filters")
+                    raise invalid_request(f"More than {_MOST_FILTERS} filters")
                 wanted = _filter(asked)
                 _check_known(wanted)
                 matching = [each for each in every if wanted.matches(each)]
                 count += len(matching)
                 if count > _MOST_MATCHES:
-                    raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_MATCHES} matches")
+                    raise invalid_request(f"More than {_MOST_MATCHES} matches")
                 gone.update(requested.intersection(matching))
                 results.append((error_fields(), matching))
             except HermesError as error:

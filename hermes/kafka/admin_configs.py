@@ -27,7 +27,13 @@ from hermes.kafka.topic_configs import (
     topic_setting,
 )
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, unknown_topic
+from hermes.protocol.kafka_errors import (
+    Code,
+    KafkaError,
+    error_fields,
+    invalid_request,
+    unknown_topic,
+)
 from hermes.security import Operation, Resource
 
 #: Kafka's kinds of what has settings.
@@ -109,9 +115,8 @@ def _values(kind: int, name: str, call: Call) -> Iterable[ConfigValue]:
 def _check_broker(name: str, call: Call) -> None:
     own = call.server.shared.config.broker_id
     if name not in ("", str(own)):
-        raise KafkaError(
-            Code.INVALID_REQUEST,
-            f"Unexpected broker id, expected {own} or empty string, but received {name}",
+        raise invalid_request(
+            f"Unexpected broker id, expected {own} or empty string, but received {name}"
         )
 
 
@@ -163,7 +168,7 @@ def _incremental(
     for each in asked.configs:
         name, change = each.name, each.config_operation
         if change != _Change.DELETE and each.value is None:
-            raise KafkaError(Code.INVALID_REQUEST, f"Null value not supported for : {name}")
+            raise invalid_request(f"Null value not supported for : {name}")
         if change == _Change.DELETE:
             row = TOPIC_CONFIGS.get(name)
             reset.add("" if row is None else row.key)  # as Kafka: what isn't there is reset
@@ -172,7 +177,7 @@ def _incremental(
         elif change in (_Change.APPEND, _Change.SUBTRACT):
             given |= _changed_list(name, each.value, change, topic_configs(config, topic.name))
         else:
-            raise KafkaError(Code.INVALID_REQUEST, f"Unknown operation {change} on {name}")
+            raise invalid_request(f"Unknown operation {change} on {name}")
     return given, reset - {""}
 
 
@@ -210,7 +215,7 @@ async def _altered(request: Any, call: Call, changes_of: _ChangesOf) -> tuple[An
         fields = error_fields()
         try:
             if counts[asked.resource_type, asked.resource_name] > 1:
-                raise KafkaError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise invalid_request("Each resource must appear at most once.")
             if asked.resource_type == _BROKER and changes_of is _incremental:
                 await alter_broker(asked, call, is_check=request.validate_only)
             else:
@@ -242,9 +247,7 @@ def _to_alter(asked: Any, call: Call) -> ClusterTopic:
     if kind == _BROKER:
         call.check_admin()
         _check_broker(name, call)
-        raise KafkaError(
-            Code.INVALID_REQUEST, "The settings of a broker are those of its broker.yaml."
-        )
+        raise invalid_request("The settings of a broker are those of its broker.yaml.")
     if kind != _TOPIC:
         raise _unsupported(kind)
     if not call.permits(Operation.ADMIN, Resource.topic(name)):
@@ -252,17 +255,16 @@ def _to_alter(asked: Any, call: Call) -> ClusterTopic:
     found = call.server.topics.get(name)
     if found is None:
         if not name:
-            raise KafkaError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+            raise invalid_request("Default topic resources are not allowed.")
         check_kafka_topic_name(name)
         raise unknown_topic()
     if any(n > 1 for n in Counter(each.name for each in asked.configs).values()):
-        raise KafkaError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise invalid_request("Error due to duplicate config keys")
     return found
 
 
 def _unsupported(kind: int) -> KafkaError:
     what = f" ({_OTHERS[kind]})" if kind in _OTHERS else ""
-    return KafkaError(
-        Code.INVALID_REQUEST,
-        f"Unsupported resource type: {kind}{what}; only topics and brokers have settings here.",
+    return invalid_request(
+        f"Unsupported resource type: {kind}{what}; only topics and brokers have settings here."
     )

@@ -15,7 +15,7 @@ from hermes.config.quotas import DEFAULT, Quota
 from hermes.config.requested import MOST_ENTRIES, Requested
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, with_error
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, invalid_request, with_error
 from hermes.quoting import quoted
 from hermes.security import ANONYMOUS, LONGEST_NAME
 
@@ -79,22 +79,20 @@ def _components(asked: Iterable[Any]) -> Mapping[str, tuple[int, str | None]]:
     for each in asked:
         kind, how, name = each.entity_type, each.match_type, each.match
         if not kind:
-            raise KafkaError(Code.INVALID_REQUEST, "Unexpected empty entity component type")
+            raise invalid_request("Unexpected empty entity component type")
         if kind in found:
-            raise KafkaError(Code.INVALID_REQUEST, f"Duplicate filter component: {quoted(kind)}")
+            raise invalid_request(f"Duplicate filter component: {quoted(kind)}")
         if kind not in (_USER, _CLIENT_ID, _IP):
             raise KafkaError(
                 Code.UNSUPPORTED_VERSION, f"Custom entity type {quoted(kind)} not supported"
             )
         if how not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise KafkaError(Code.INVALID_REQUEST, f"Unexpected match type: {how}")
+            raise invalid_request(f"Unexpected match type: {how}")
         if (how == _EXACT) != (name is not None):
-            raise KafkaError(
-                Code.INVALID_REQUEST, "A name belongs to the exact match, and to no other"
-            )
+            raise invalid_request("A name belongs to the exact match, and to no other")
         found[kind] = how, name
     if _IP in found and len(found) > 1:
-        raise KafkaError(Code.INVALID_REQUEST, "Invalid entity filter component combination")
+        raise invalid_request("Invalid entity filter component combination")
     return found
 
 
@@ -120,10 +118,10 @@ async def alter_quotas(request: Any, call: Call) -> Any:
             await call.after_entry()
             try:
                 if len(changes) >= MOST_ENTRIES:
-                    raise KafkaError(Code.INVALID_REQUEST, f"More than {MOST_ENTRIES} entities")
+                    raise invalid_request(f"More than {MOST_ENTRIES} entities")
                 principal = _principal(entry.entity, call)
                 if principal in changes:
-                    raise KafkaError(Code.INVALID_REQUEST, "An entity is altered twice.")
+                    raise invalid_request("An entity is altered twice.")
                 changes[principal] = _limits(entry.ops)
                 results.append(error_fields())
             except HermesError as error:
@@ -147,24 +145,21 @@ def _principal(entity: Iterable[Any], call: Call) -> str:
     """Whose quota an entity is; KafkaError if there can't be one, or not by request."""
     parts = [(each.entity_type, each.entity_name) for each in entity]
     if not parts:
-        raise KafkaError(Code.INVALID_REQUEST, "Invalid empty client quota entity")
+        raise invalid_request("Invalid empty client quota entity")
     for kind, name in parts:
         if kind not in (_USER, _CLIENT_ID, _IP):
-            raise KafkaError(
-                Code.INVALID_REQUEST, f"Unhandled client quota entity type: {quoted(kind)}"
-            )
+            raise invalid_request(f"Unhandled client quota entity type: {quoted(kind)}")
         if name == "":
-            raise KafkaError(Code.INVALID_REQUEST, f"Empty {kind} not supported")
+            raise invalid_request(f"Empty {kind} not supported")
     if [kind for kind, _ in parts] != [_USER]:
-        raise KafkaError(Code.INVALID_REQUEST, "Quotas are of users alone here.")
+        raise invalid_request("Quotas are of users alone here.")
     name = parts[0][1]
     principal = DEFAULT if name is None else ANONYMOUS if name == _NOBODY else name
     if name == DEFAULT or principal.endswith("*") or len(principal) > LONGEST_NAME:
-        raise KafkaError(Code.INVALID_REQUEST, f"{quoted(name)} can be nobody here")
+        raise invalid_request(f"{quoted(name)} can be nobody here")
     if principal in call.server.shared.config.quotas:
-        raise KafkaError(
-            Code.INVALID_REQUEST,
-            f"The quota of {quoted(principal)} is one of broker.yaml: change it there.",
+        raise invalid_request(
+            f"The quota of {quoted(principal)} is one of broker.yaml: change it there."
         )
     return principal
 
@@ -175,20 +170,20 @@ def _limits(changes: Iterable[Any]) -> dict[str, int | None]:
     for each in changes:
         key = each.key
         if key in _OTHERS:
-            raise KafkaError(Code.INVALID_REQUEST, f"There is no {key} here: bytes are limited.")
+            raise invalid_request(f"There is no {key} here: bytes are limited.")
         if key not in _LIMITS:
-            raise KafkaError(Code.INVALID_REQUEST, f"Invalid configuration key {quoted(key)}")
+            raise invalid_request(f"Invalid configuration key {quoted(key)}")
         if _LIMITS[key] in limits:
-            raise KafkaError(Code.INVALID_REQUEST, f"Duplicate key {key}")
+            raise invalid_request(f"Duplicate key {key}")
         limits[_LIMITS[key]] = None if each.remove else _whole(key, each.value)
     return limits
 
 
 def _whole(key: str, value: float) -> int:
     if not math.isfinite(value) or value > _MOST or abs(round(value) - value) > _EPSILON:
-        raise KafkaError(Code.INVALID_REQUEST, f"{key} cannot be represented as a LONG value.")
+        raise invalid_request(f"{key} cannot be represented as a LONG value.")
     if round(value) <= 0:
-        raise KafkaError(Code.INVALID_REQUEST, f"{key} must be greater than 0")
+        raise invalid_request(f"{key} must be greater than 0")
     return round(value)
 
 

@@ -15,7 +15,7 @@ from hermes.errors import HermesError, LastReplicaError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import told_epoch
 from hermes.logs import ModuleLogger
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields
+from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, invalid_request
 from hermes.replication.state import (
     NO_LIFE,
     PartitionState,
@@ -212,7 +212,7 @@ async def elect_leaders(request: Any, call: Call) -> Any:
     try:
         call.check_admin()
         if kind not in (_PREFERRED, _UNCLEAN):
-            raise KafkaError(Code.INVALID_REQUEST, f"Unknown election type {kind}")
+            raise invalid_request(f"Unknown election type {kind}")
         if request.topic_partitions is None:
             wanted = _all_partitions(call)
     except KafkaError as error:

@@ -18,7 +18,13 @@ from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.topic_configs import TOPIC_CONFIGS, topic_configs, topic_setting
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError, error_fields, unknown_topic
+from hermes.protocol.kafka_errors import (
+    Code,
+    KafkaError,
+    error_fields,
+    invalid_request,
+    unknown_topic,
+)
 from hermes.security import Operation
 from hermes.transactions.state import STATE_TOPIC
 
@@ -37,7 +43,7 @@ async def create_topics(request: Any, call: Call) -> Any:
         await call.after_entry()
         try:
             if counts[name] > 1:
-                raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
+                raise invalid_request("Duplicate topic name.")
             if not call.permits_topic(Operation.CREATE, name):
                 raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             results.append(await _create(asked, request.validate_only, call))
@@ -72,15 +78,13 @@ def _wanted_partitions(asked: Any) -> tuple[int, int, Assignment | None]:
     count, replicas = asked.num_partitions, asked.replication_factor
     if asked.assignments:
         if count != DEFAULT:
-            raise KafkaError(
-                Code.INVALID_REQUEST,
-                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            raise invalid_request(
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
             )
         if replicas != DEFAULT:
-            raise KafkaError(
-                Code.INVALID_REQUEST,
+            raise invalid_request(
                 "A manual partition assignment was specified, but replicationFactor was not set "
-                "to -1.",
+                "to -1."
             )
         by_number = {each.partition_index: each.broker_ids for each in asked.assignments}
         if sorted(by_number) != list(range(len(asked.assignments))):
@@ -166,7 +170,7 @@ async def delete_topics(request: Any, call: Call) -> Any:
         await call.after_entry()
         try:
             if counts[each] > 1:
-                raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
+                raise invalid_request("Duplicate topic name.")
             topic = _to_delete(*each, call, found)
             found[topic.id] = topic
             delete = call.server.topic_changes.delete(topic, call.client)
@@ -195,7 +199,7 @@ def _to_delete(
     """Find a topic that the client may delete; KafkaError if there is none, or it goes already."""
     topics = call.server.topics
     if name is not None and topic_id is not None:
-        raise KafkaError(Code.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        raise invalid_request("You may not specify both topic name and topic id.")
     if name is not None:
         if not call.permits_topic(Operation.DELETE, name):
             raise KafkaError(Code.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
@@ -204,7 +208,7 @@ def _to_delete(
             raise unknown_topic()
         return found
     if topic_id is None:
-        raise KafkaError(Code.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        raise invalid_request("Neither topic name nor id were specified.")
     found = topics.by_id(topic_id)
     if found is None or found.id in gone or not call.server.shows(call.client, found.name):
         raise KafkaError(Code.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
@@ -226,7 +230,7 @@ async def create_partitions(request: Any, call: Call) -> Any:
         fields = error_fields()
         try:
             if counts[name] > 1:
-                raise KafkaError(Code.INVALID_REQUEST, "Duplicate topic name.")
+                raise invalid_request("Duplicate topic name.")
             await _grow(asked, request.validate_only, call)
         except HermesError as error:
             fields = error_fields(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes.config.broker import USERS_FILE
 from hermes.errors import ConfigError, HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of, invalid_request
 from hermes.quoting import quoted
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def _file(call: Call) -> Path | None:
     call.check_admin()
     config = call.server.shared.config
     if config.authenticator != USERS_FILE:
-        raise KafkaError(
-            Code.INVALID_REQUEST, f"Users are those of the authenticator {config.authenticator}."
-        )
+        raise invalid_request(f"Users are those of the authenticator {config.authenticator}.")
     return config.users_file
 
 
@@ -108,9 +106,9 @@ async def alter_users(request: Any, call: Call) -> Any:
     try:
         path = _file(call)
         if path is None:
-            raise KafkaError(Code.INVALID_REQUEST, "This broker has no users_file.")
+            raise invalid_request("This broker has no users_file.")
         if len(changes) > _MOST_ALTERED:
-            raise KafkaError(Code.INVALID_REQUEST, f"More than {_MOST_ALTERED} users.")
+            raise invalid_request(f"More than {_MOST_ALTERED} users.")
         for number, each in enumerate(changes):
             await call.after_entry()
             fault = _fault_of(each, is_deletion=number < len(request.deletions))
@@ -186,9 +184,7 @@ async def _change_cluster(
     own = await call.server.look_up(cluster.users.file.current)
     text = "It is a user of this broker's users_file, which wins here: change it there."
     refused = {
-        each.name: KafkaError(Code.INVALID_REQUEST, text)
-        for each in changes
-        if own.find(each.name) is not None
+        each.name: invalid_request(text) for each in changes if own.find(each.name) is not None
     }
     left = [each for each in changes if each.name not in refused]
     faults: dict[str, KafkaError] = {}

@@ -19,7 +19,7 @@ from hermes.kafka.classic_groups import LONGEST_ID, may_use, milliseconds
 from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call
 from hermes.kafka.group_admin import group_operations
 from hermes.kafka.matched_topics import LONGEST_REGEX
-from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.protocol.kafka_errors import Code, KafkaError, invalid_request
 from hermes.security import Operation, Resource
 
 #: From this version on members give themselves an id.
@@ -180,7 +180,7 @@ def _places(topics: Iterable[Any]) -> frozenset[TopicIdPartition]:
 
 
 def _invalid(text: str) -> KafkaError:
-    return KafkaError(Code.INVALID_REQUEST, text)
+    return invalid_request(text)
 
 
 def _by_topic(places: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:

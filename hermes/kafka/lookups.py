@@ -12,7 +12,7 @@ from hermes.kafka.apis import DEBUGGING_CONSUMER, READ_COMMITTED
 from hermes.kafka.dispatching import LARGE_ENTRIES, Call
 from hermes.kafka.epochs import check_epoch, end_of_epoch
 from hermes.partition.partition import Partition
-from hermes.protocol.kafka_errors import Code, KafkaError, code_of
+from hermes.protocol.kafka_errors import Code, KafkaError, code_of, invalid_request
 from hermes.security import Operation
 from hermes.storage import Log
 
@@ -72,7 +72,7 @@ async def list_offsets(request: Any, call: Call) -> Any:
             try:
                 if times[topic.name, number] > 1:
                     refused.add((topic.name, number))
-                    raise KafkaError(Code.INVALID_REQUEST, "a partition is named twice")
+                    raise invalid_request("a partition is named twice")
                 time_ms = each.timestamp
                 if time_ms < 0 and call.version < _SINCE.get(time_ms, call.version + 1):
                     raise KafkaError(Code.UNSUPPORTED_VERSION, "it asks for a time that is none")

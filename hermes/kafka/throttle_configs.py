@@ -12,7 +12,7 @@ from hermes.coordination.throttles import Throttle
 from hermes.errors import ConfigError
 from hermes.kafka.dispatching import Call
 from hermes.kafka.topic_configs import ConfigRow, ConfigSource, ConfigType, ConfigValue
-from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.protocol.kafka_errors import invalid_request
 
 #: Of each name, which of a `Throttle`'s rates it is.
 _RATES: Final = {
@@ -36,7 +36,7 @@ async def alter_broker(asked: Any, call: Call, *, is_check: bool) -> None:
     broker_id = _broker_id(asked.resource_name)
     changes = dict(_change(each) for each in asked.configs if not _is_absent(each))
     if len(asked.configs) > len({each.name for each in asked.configs}):
-        raise KafkaError(Code.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise invalid_request("Error due to duplicate config keys")
 
     def change(before: Throttle) -> Throttle:
         return before._replace(**changes)
@@ -48,7 +48,7 @@ async def alter_broker(asked: Any, call: Call, *, is_check: bool) -> None:
 def _broker_id(name: str) -> int:
     if not name.isascii() or not name.isdecimal() or len(name) > 10:
         why = f"Node id must be an integer, but it is: {name}" if name else _others()
-        raise KafkaError(Code.INVALID_REQUEST, why)
+        raise invalid_request(why)
     return int(name)
 
 
@@ -59,7 +59,7 @@ def _is_absent(asked: Any) -> bool:
 def _change(asked: Any) -> tuple[str, int | None]:
     rate = _RATES.get(asked.name)
     if rate is None or asked.config_operation not in (_SET, _DELETE):
-        raise KafkaError(Code.INVALID_REQUEST, _others())
+        raise invalid_request(_others())
     if asked.config_operation == _DELETE:
         return rate, None
     text = (asked.value or "").strip()

@@ -13,7 +13,7 @@ from hermes.errors import HermesError
 from hermes.kafka.dispatching import LARGE_ENTRIES, NOT_ASKED, Call
 from hermes.kafka.metadata import described, topic_operations
 from hermes.protocol import check_kafka_topic_name
-from hermes.protocol.kafka_errors import Code, KafkaError
+from hermes.protocol.kafka_errors import Code, KafkaError, invalid_request
 from hermes.security import Operation
 from hermes.server.outcomes import settled
 from hermes.transactions.state import STATE_TOPIC
@@ -63,9 +63,9 @@ def _names(request: Any, asked: dict[str, None], visible: Iterable[str]) -> list
     """The topics to tell of from the cursor on; KafkaError if that can't be one."""
     cursor, names = request.cursor, asked or visible
     if cursor is not None and asked and cursor.topic_name not in asked:
-        raise KafkaError(Code.INVALID_REQUEST, "the cursor's topic isn't one of those asked for")
+        raise invalid_request("the cursor's topic isn't one of those asked for")
     if cursor is not None and cursor.partition_index < 0:
-        raise KafkaError(Code.INVALID_REQUEST, "the cursor's partition is negative")
+        raise invalid_request("the cursor's partition is negative")
     return sorted(each for each in names if cursor is None or each >= cursor.topic_name)
 
 

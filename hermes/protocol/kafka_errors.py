@@ -163,6 +163,10 @@ class KafkaError(HermesError):
         self.code = code
 
 
+def invalid_request(message: str) -> KafkaError:
+    return KafkaError(Code.INVALID_REQUEST, message)
+
+
 def unknown_topic() -> KafkaError:
     return KafkaError(
         Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."

@@ -41,6 +41,10 @@ class LargeResponses:
     """The large responses of one broker; lives in the reactor's thread.
 
     None is made while those under way hold more than `limit_bytes`.
+
+    Attributes:
+        compute: calls what calls a function in a worker thread, for what `make` makes. Who leaves
+            meanwhile stops no thread, and has `make` go on: so the next call waits here.
     """
 
     def __init__(self, limit_bytes: int, clock: IReactorTime) -> None:
@@ -50,7 +54,7 @@ class LargeResponses:
         self._held: dict[ResponseReader, _Held] = {}
         self._queue: deque[Deferred[None]] = deque()
         self._making = False
-        self._thread = Turns(1)
+        self.compute = Turns(1).run
 
     def make(self, function: Callable[..., Any], *args: Any) -> "Deferred[Any]":
         """Call a function that makes a response, when no other is made and there is room.
@@ -62,15 +66,6 @@ class LargeResponses:
         made = allowed.addCallback(lambda _: maybeDeferred(function, *args).addBoth(self._made))
         self._next()
         return made
-
-    def compute(
-        self, in_thread: "Callable[..., Deferred[Any]]", function: Callable[..., Any], *args: Any
-    ) -> "Deferred[Any]":
-        """Call a function in a worker thread, for what `make` makes.
-
-        Who leaves meanwhile stops no thread, and has `make` go on: so the next call waits here.
-        """
-        return self._thread.run(in_thread, function, *args)
 
     def hold(self, reader: ResponseReader, size_bytes: int) -> None:
         """Count a response that could not leave at once, if it is large."""
