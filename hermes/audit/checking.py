@@ -55,7 +55,6 @@ class Audit:
         grace_seconds: see `comparing.compare`.
         window_ms: how long windows are; events with others are left out.
         topics: which topics are counted; None for all.
-        clock: seconds since 1970.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class Audit:
         grace_seconds: float = DEFAULT_GRACE_SECONDS,
         window_ms: int = DEFAULT_WINDOW_MS,
         topics: TopicFilter | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.tiers = Tiers(since_ms, window_ms)
         self.unavailable: list[str] = []
@@ -75,7 +73,6 @@ class Audit:
         self._grace_ms = round(grace_seconds * 1000)
         self._window_ms = window_ms
         self._topics = topics
-        self._clock = clock
         self._sessions: list[Session] = []
         self._readers: list[EventReader] = []
         self._publishers: list[Publisher] = []
@@ -147,7 +144,7 @@ class Audit:
             self.unavailable += reader.unavailable
         return compare(
             self.tiers,
-            now_ms=int(self._clock() * 1000),
+            now_ms=int(time.time() * 1000),
             grace_ms=self._grace_ms,
             chosen=chosen,
             topics=topics,

@@ -10,7 +10,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import IO, Any, Final
@@ -45,7 +45,6 @@ class SidecarProcess:
         command: the program and its arguments. Its lines may begin with the names of levels, as
             Python's `logging` has them.
         first_pause_seconds: before it is started again for the first time.
-        clock: monotonic, in seconds.
     """
 
     _log = ModuleLogger()
@@ -56,12 +55,10 @@ class SidecarProcess:
         command: Sequence[str],
         *,
         first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._command = list(command)
         self._first_pause = first_pause_seconds
-        self._clock = clock
         self._news = threading.Condition()
         self._settings: bytes | None = None
         self._is_stopping = False
@@ -119,9 +116,9 @@ class SidecarProcess:
     def _run(self) -> None:
         pauses = 0
         while (settings := self._wait_for_settings()) is not None:
-            began = self._clock()
+            began = time.monotonic()
             how = self._run_once(settings)
-            pauses = 0 if self._clock() - began >= _FINE_SECONDS else pauses
+            pauses = 0 if time.monotonic() - began >= _FINE_SECONDS else pauses
             with self._news:
                 if self._is_outdated(settings):
                     pauses = 0

@@ -6,7 +6,6 @@ Partitions of a topic are counted over all brokers, ordered by (broker id, parti
 
 import random
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from hermes.client.payloads import InPartition, Keys
@@ -29,17 +28,11 @@ _AVOID_SECONDS: Final = 1.0
 class Router:
     """Chooses targets: the partitioner where partitions can be counted, else the broker."""
 
-    def __init__(
-        self,
-        metadata: MetadataProvider,
-        partitioner: Any,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, metadata: MetadataProvider, partitioner: Any) -> None:
         self._metadata = metadata
         self._partition = partitioner.partition
         self._partitioner_name = type(partitioner).__name__
         self._by_java_hash = getattr(partitioner, "keys_by_java_hash", False) is True
-        self._clock = clock
         self._avoided: dict[int, float] = {}
 
     def choose(self, topic: str, key: Any) -> Target:
@@ -153,13 +146,13 @@ class Router:
 
     def avoid(self, broker_id: int) -> None:
         """Send messages without a key elsewhere for a moment, where there is an elsewhere."""
-        self._avoided[broker_id] = self._clock() + _AVOID_SECONDS
+        self._avoided[broker_id] = time.monotonic() + _AVOID_SECONDS
 
     def forget(self, topic: str) -> None:
         self._metadata.forget(topic)
 
     def _preferred(self, known: TopicPartitions) -> tuple[Target, ...]:
-        now = self._clock()
+        now = time.monotonic()
         for broker_id, until in list(self._avoided.items()):
             if now >= until:
                 self._avoided.pop(broker_id, None)

@@ -145,13 +145,11 @@ class BrokerListMetadata:
         brokers: Brokers,
         partition_counts: Mapping[str, int],
         max_age_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
         search: Callable[[], Mapping[int, tuple[str, int]]] | None = None,
     ) -> None:
         self._brokers = brokers
         self._partition_counts = partition_counts
         self._max_age_seconds = max_age_seconds
-        self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[str, tuple[TopicPartitions, float]] = {}
         self._search = search
@@ -160,10 +158,10 @@ class BrokerListMetadata:
 
     def partitions(self, topic: str) -> TopicPartitions:
         known = self._known.get(topic)
-        if known is None or self._clock() >= known[1]:
+        if known is None or time.monotonic() >= known[1]:
             with self._lock:
                 known = self._known.get(topic)
-                if known is None or self._clock() >= known[1]:
+                if known is None or time.monotonic() >= known[1]:
                     known = self._ask(topic, known[0] if known else None)
                     self._known[topic] = known
         return known[0]
@@ -173,7 +171,7 @@ class BrokerListMetadata:
         with self._lock:
             known = self._known.get(topic)
             if known is not None:
-                self._known[topic] = (known[0], self._clock())
+                self._known[topic] = (known[0], time.monotonic())
                 self._found_until = -math.inf
 
     def close(self) -> None:
@@ -201,7 +199,7 @@ class BrokerListMetadata:
             if described is not None and described.leaders:
                 count = max(count, described.partition_count)
                 add_leaders(copies, described.leaders)
-        now = self._clock()
+        now = time.monotonic()
         if copies:
             if len(copies) == count:  # then it doesn't matter who doesn't answer
                 why_not = None
@@ -228,7 +226,7 @@ class BrokerListMetadata:
         """The brokers that may have partitions, by id; found first, where they must be."""
         if self._search is None:
             return self._brokers
-        now = self._clock()
+        now = time.monotonic()
         if now >= self._found_until:
             try:
                 self._found = self._search()

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,12 +69,9 @@ class AuditView:
 class AuditReader:
     """Reads and compares reports. Thread-safe. Counts nothing itself."""
 
-    def __init__(
-        self, cluster: ClusterClient, cache: ReadCache, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, cluster: ClusterClient, cache: ReadCache) -> None:
         self._cluster = cluster
         self._cache = cache
-        self._clock = clock
         self._lock = threading.Lock()
         self._reader: EventReader | None = None
         self._since_ms = 0
@@ -95,7 +91,7 @@ class AuditReader:
 
     def _read(self) -> AuditView:
         with self._lock:
-            now = self._clock()
+            now = time.time()
             if self._reader is None or now - self._began > _AFRESH_SECONDS:
                 self._begin(now)
             assert self._reader is not None

@@ -58,16 +58,11 @@ class GroupReader:
     """Reads groups of one kind. Methods may block, and may be called in any thread."""
 
     def __init__(
-        self,
-        cluster: ClusterClient,
-        cache: ReadCache,
-        source: GroupSource | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, cluster: ClusterClient, cache: ReadCache, source: GroupSource | None = None
     ) -> None:
         self._cluster = cluster
         self._source = source or OwnGroupSource()
         self._cache = cache
-        self._clock = clock
         self._lock = threading.Lock()
         self._histories: OrderedDict[tuple[str, bool], History] = OrderedDict()
         self._watched = RollingRefresh(self._look, _WATCH_EVERY_SECONDS)
@@ -98,7 +93,7 @@ class GroupReader:
         return GroupView(name, content.members, rows, charts, faults, self.kind, content.protocol)
 
     def _charts(self, name: str, rows: Sequence[LagRow]) -> tuple[Chart, ...]:
-        at = self._clock()
+        at = time.monotonic()
         charts = []
         with self._lock:
             for counts_messages, lag in lags_by_unit(rows).items():

@@ -1,7 +1,6 @@
 """The mirror page's data: mirrors that write to this cluster, as they report themselves."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,22 +48,16 @@ class MirrorsView:
 class MirrorReader:
     """Reads mirrors' reports. Methods may block, and may be called in any thread."""
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        cache: ReadCache,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
+    def __init__(self, cluster: ClusterClient, cache: ReadCache) -> None:
         self._cluster = cluster
         self._cache = cache
-        self._now_ms = now_ms
 
     def view(self) -> MirrorsView:
         return self._cache.get("mirrors", self._read)
 
     def _read(self) -> MirrorsView:
         mirrors, faults = read_mirrors(self._cluster.session())
-        now_ms = self._now_ms()
+        now_ms = time.time_ns() // 1_000_000
         return MirrorsView(
             tuple(_view(name, processes, now_ms) for name, processes in mirrors.items()),
             tuple(map(str, faults)),

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
@@ -100,13 +100,7 @@ class Redrive:
     """
 
     def __init__(
-        self,
-        cluster: ClusterClient,
-        topics: TopicReader,
-        order: RedriveOrder,
-        request: PageRequest,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, cluster: ClusterClient, topics: TopicReader, order: RedriveOrder, request: PageRequest
     ) -> None:
         self.order = order
         self.error = ""
@@ -116,14 +110,13 @@ class Redrive:
         self.request = request
         self._cluster = cluster
         self._topics = topics
-        self._clock = clock
         self._stop = threading.Event()
         self._ended = ""  # how
         self._sender = LetterSender(cluster, topics, order.destination)
         self._pace = Pace(order.rate, None, sleep=self._sleep)
         self._failing_since: float | None = None
         self._failures = 0
-        self._logged_at = clock()
+        self._logged_at = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, name="hermes-console-redrive", daemon=True
         )
@@ -183,7 +176,7 @@ class Redrive:
         try:
             self._read_on(name, end)
         except HermesError as error:
-            now = self._clock()
+            now = time.monotonic()
             since = self._failing_since = self._failing_since or now
             if not self._may_pass(error) or now - since > _PATIENCE_SECONDS:
                 raise
@@ -249,11 +242,11 @@ class Redrive:
         if some:
             self.positions[row.name] = some[-1].following
         self.error, self._failing_since, self._failures = "", None, 0
-        if self._clock() - self._logged_at >= _LOG_SECONDS:
+        if time.monotonic() - self._logged_at >= _LOG_SECONDS:
             self._log_progress()
 
     def _log_progress(self) -> None:
-        self._logged_at = self._clock()
+        self._logged_at = time.monotonic()
         counted = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
         why = f" ({printable(self.error, 300)})" if self.error else ""
         log_change(

@@ -7,7 +7,7 @@ only of what a page shows.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -238,12 +238,9 @@ def replica_list(
 class ReplicaReader:
     """Reads who has copies. Methods may block, and may be called in any thread."""
 
-    def __init__(
-        self, cluster: ClusterClient, cache: ReadCache, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, cluster: ClusterClient, cache: ReadCache) -> None:
         self._cluster = cluster
         self._cache = cache
-        self._clock = clock
         self._lock = threading.Lock()
         self._known: tuple[int, tuple[ReplicaRow, ...]] = (-1, ())
         self._rates = Rates()
@@ -310,7 +307,7 @@ class ReplicaReader:
         }
         rates: dict[Place, dict[int, float]] = {}
         with self._lock:
-            grown: dict[Any, float] = self._rates.add(self._clock(), copied)
+            grown: dict[Any, float] = self._rates.add(time.monotonic(), copied)
             for (place, broker_id), rate in grown.items():
                 rates.setdefault(place, {})[broker_id] = rate
         return rates
@@ -318,13 +315,13 @@ class ReplicaReader:
     def is_embedded(self) -> bool:
         """Whether coordination is one process, in one of the brokers, as far as they tell."""
         at, known = self._embedded
-        if self._clock() - at < _EMBEDDED_SECONDS:
+        if time.monotonic() - at < _EMBEDDED_SECONDS:
             return known
         found = any(
             each.supports(DescribeSettingsRequest.TYPE) and self._embeds(each.address)
             for each in self._cluster.read(())
         )
-        self._embedded = self._clock(), found
+        self._embedded = time.monotonic(), found
         return found
 
     def _embeds(self, address: BrokerAddress) -> bool:

@@ -14,7 +14,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from hermes.backoff import growing_pause
@@ -55,7 +54,6 @@ class TopicLog:
 
     Args:
         snapshot: keeps the state beside the topic; None to read all of it at each start.
-        clock: monotonic, in seconds.
 
     Attributes:
         changed: notified when something below, or the copy's mark, has changed.
@@ -68,15 +66,10 @@ class TopicLog:
     """
 
     def __init__(
-        self,
-        homes: HomeLocator,
-        election: Election,
-        snapshot: SnapshotFile | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, homes: HomeLocator, election: Election, snapshot: SnapshotFile | None = None
     ) -> None:
         self._homes = homes
         self._election = election
-        self._clock = clock
         self.replica = Replica()
         self._snapshots = Snapshots(snapshot, self.replica)
         self.changed = threading.Condition()
@@ -87,7 +80,7 @@ class TopicLog:
         self.appends = self.appended = self.conflicts = 0
         self._topic: HomeTopic | None = None
         self._appends = AppendQueue(self.changed)
-        self._lost_since: float | None = clock()
+        self._lost_since: float | None = time.monotonic()
         self._is_refreshing = False
         self._logged = ""  # the problem that was logged
         self._was_at_end = self._stopping = False
@@ -118,7 +111,7 @@ class TopicLog:
     def is_lost(self) -> bool:
         """Whether the topic has been out of reach for so long that callers aren't kept waiting."""
         since = self._lost_since
-        return since is not None and self._clock() - since > PATIENCE_SECONDS
+        return since is not None and time.monotonic() - since > PATIENCE_SECONDS
 
     def may_lead(self) -> bool:
         """Whether this copy could decide: it is at the topic's end, or was a moment ago."""
@@ -190,13 +183,13 @@ class TopicLog:
             self.home, self._topic = home, topic
             self.notify()
             try:
-                until = self._clock() + _HOME_SECONDS
+                until = time.monotonic() + _HOME_SECONDS
                 while not self._stopping:
                     self._step(topic)
-                    if self._clock() > until:
+                    if time.monotonic() > until:
                         if self._find() != home:
                             return
-                        until = self._clock() + _HOME_SECONDS
+                        until = time.monotonic() + _HOME_SECONDS
             finally:
                 self._topic = None
 
@@ -291,12 +284,12 @@ class TopicLog:
     def _failed(self, error: Exception) -> None:
         """Remember why the topic can't be used; callers hear of it once it has lasted."""
         if self._lost_since is None:
-            self._lost_since = self._clock()
+            self._lost_since = time.monotonic()
         if isinstance(error, WrongTopicError):
             self._lost_since = -math.inf  # waiting changes nothing
         self.problem = str(error)
         # Not at a start, or when the home is only restarted.
-        if self._clock() - self._lost_since > _SILENT_SECONDS and self.problem != self._logged:
+        if time.monotonic() - self._lost_since > _SILENT_SECONDS and self.problem != self._logged:
             _log.warning("the registry can't use its topic: %s", error)
             self._logged = self.problem
         if self.is_lost:

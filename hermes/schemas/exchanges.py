@@ -50,7 +50,6 @@ class Exchanges:
         retry_seconds: how long a request is retried while no address responds; 0 to try each
             once, None to retry without limit.
         waiting: called with the reason when a request is first retried.
-        sleep: pauses for seconds.
     """
 
     def __init__(
@@ -61,14 +60,12 @@ class Exchanges:
         retry_seconds: float | None,
         waiting: Callable[[str], None] = lambda reason: None,
         security: ClientSecurity = PLAIN,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.addresses = tuple(addresses)
         self._timeout_seconds = timeout_seconds
         self._retry_seconds = retry_seconds
         self._waiting = waiting
         self._security = security
-        self._sleep = sleep
         self._first = 0
         self._lock = threading.Lock()
         self._idle: dict[Address, list[http.client.HTTPConnection]] = {}
@@ -104,7 +101,7 @@ class Exchanges:
                     self._waiting(str(error))
             pause = growing_pause(_FIRST_PAUSE_SECONDS, pauses, _LONGEST_PAUSE_SECONDS)
             pauses += 1
-            self._sleep(pause if left is None else min(pause, left))
+            time.sleep(pause if left is None else min(pause, left))
 
     def get_from_any(self, path: str) -> Any:
         """Get something that one address may have before others, such as a new schema.

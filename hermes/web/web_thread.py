@@ -36,7 +36,6 @@ class WebThread:
         setting: str,
         listeners: Sequence[ListenerConfig],
         mount: Callable[[WebServer, Any], None],
-        hosts: Iterable[str] = (),
         *,
         users_file: str | Path | None = None,
         access: Iterable[AccessRule] | None = None,
@@ -44,7 +43,6 @@ class WebThread:
         self.addresses: list[Address] = []
         self._reactor = make_reactor()
         self._mount = mount
-        self._hosts = list(hosts)
         self._users_file = users_file
         self._access = access
         self._listeners = [Listener(self._reactor, setting, each) for each in listeners]
@@ -77,7 +75,7 @@ class WebThread:
     def _open(self) -> None:
         try:
             guard, stop_guard = users_guard(self._reactor, self._users_file, self._access)
-            self._server = WebServer(self._reactor, self._hosts, guard)
+            self._server = WebServer(self._reactor, guard=guard)
             self._server.on_stop.append(stop_guard)
             self._server.open(self._listeners)
             self._mount(self._server, self._reactor)
