@@ -85,15 +85,19 @@ def _marker(segment: BatchFile, batch: InspectedBatch) -> str:
     return _MARKERS.get(keys[0][2:4], "unknown") if keys else "removed"
 
 
+def way_on(row: dict[str, Any], noun: str) -> str:
+    """Where reading could go on after a damaged place."""
+    following = row["next_offset"]
+    if following is None:
+        return f"no good {noun} follows"
+    return f"the next good {noun} starts at {following}"
+
+
 def _write(row: dict[str, Any]) -> None:
     state = "ok" if row["valid"] else f"BAD: {row['problem']}"
     start = f"{row['offset']:>12} {row['size_bytes']:>9}"
     if "magic" not in row:
-        following = row["next_offset"]
-        way_on = "no good batch follows"
-        if following is not None:
-            way_on = f"the next good batch starts at {following}"
-        write_line(f"{start} {state}; {way_on}")
+        write_line(f"{start} {state}; {way_on(row, 'batch')}")
         return
     if row["producer_id"] >= 0:
         state += f", producer {row['producer_id']} epoch {row['producer_epoch']}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hermes.cli.dump_batches import dump_batches
+from hermes.cli.dump_batches import dump_batches, way_on
 from hermes.cli.exit_codes import EXIT_FAILURE
 from hermes.cli.message_formats import payload_json
 from hermes.cli.options import JSON_OPTION, MAX_EXPANDED_OPTION, MAX_MESSAGE_OPTION
@@ -136,11 +136,7 @@ def _write(row: dict[str, Any], *, payloads: bool, as_json: bool) -> None:
     start = f"{place:>12} {row['size_bytes']:>9}"
     state = "ok" if row["valid"] else f"BAD: {row['problem']}"
     if message is None:
-        following = row["next_offset"]
-        way_on = "no good message follows"
-        if following is not None:
-            way_on = f"the next good message starts at {following}"
-        write_line(f"{start} {state}; {way_on}")
+        write_line(f"{start} {state}; {way_on(row, 'message')}")
         return
     if row["valid"] and "message_count" in row:
         state += f", {row['message_count']} messages inside"
