@@ -96,22 +96,20 @@ class LogReplica:
             stable_end = state.stable_end(mark, view.earliest)
             state.view = view._replace(high_watermark=mark, stable_end=stable_end)
 
-    def read_appended(
-        self, offset: int, max_bytes: int, *, whole_first: bool = False, resident: bool = False
-    ) -> LogSlice:
+    def read_appended(self, offset: int, max_bytes: int, *, whole_first: bool = False) -> LogSlice:
         """Find bytes up to the log's end, committed or not: for other copies, and for nobody else.
 
-        As `Log.read`. A cut may take them before they are read. Raises NotInMemoryError: what says
-        where they lie was to be `resident` in memory, and isn't.
+        As `Log.read`. A cut may take them before they are read.
         """
         with self._appended() as view:
-            return self._reader.read(view, offset, max_bytes, whole_first, resident)
+            return self._reader.read(view, offset, max_bytes, whole_first)
 
     def fetch_appended(
         self, offset: int, max_bytes: int, *, resident: bool
     ) -> tuple[LogSlice | bytes, int]:
         """The same with a whole first batch, and where the segment ends that they are of.
 
+        Raises NotInMemoryError: what says where they lie was to be `resident` in memory, and isn't.
         A few bytes at the log's end are read at once, if they are in memory.
         """
         with self._appended() as view:

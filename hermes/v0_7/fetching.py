@@ -78,7 +78,6 @@ class Fetches:
         self._reader = shared.reader
         self._metrics = shared.metrics
         self._log = shared.lines
-        self._settings = shared.settings
         self._refusals = shared.refusals
         self._settings_changed()
         shared.settings.on_change(self._settings_changed)
