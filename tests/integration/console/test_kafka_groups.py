@@ -27,6 +27,7 @@ def kafka() -> Iterator[RunningKafka]:
         "coordination": "embedded",
         "coordination_listen": "tcp:0:interface=127.0.0.1",
         "group_initial_rebalance_delay": "0s",
+        "topics": {"old": {"format": "0.7"}},
     }
     with running_kafka(topics={"orders": 2}, settings=settings) as running:
         producer = Producer({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
