@@ -256,7 +256,12 @@ class Claim:
     def is_ready(self) -> bool:
         """Whether there may be a message to hand out, or an error to raise; with the lock held."""
         can_go = bool(self._chunks) and not self.is_paused and self.is_held()
-        return not self.is_revoked and (can_go or self.failure is not None)
+        return self.has_failed or (can_go and not self.is_revoked)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `failure` is due: what was fetched before it is handed out first."""
+        return self.failure is not None and not self._chunks and not self.is_revoked
 
     def finish(self) -> None:
         """The application has finished with the message in its hands; with the lock held."""
@@ -554,15 +559,16 @@ class MessageStream(core.Supply[StreamMessage]):
         """
         for _ in range(len(self._claims)):
             claim = self._claims[0]
-            if claim.failure is not None and not claim.is_revoked:
-                failure, claim.failure = claim.failure, _ReportedError()
-                if not isinstance(failure, _ReportedError):
-                    raise failure
+            failure = claim.failure
             try:
-                first = None if claim.failure is not None else claim.take()
+                first = None if isinstance(failure, _ReportedError) else claim.take()
             except HermesError as error:
                 claim.failure = _ReportedError()
                 raise error
+            if failure is not None and claim.has_failed:
+                claim.failure = _ReportedError()
+                if not isinstance(failure, _ReportedError):
+                    raise failure
             if first is not None:
                 self._current = claim
                 self._lease = claim.lease

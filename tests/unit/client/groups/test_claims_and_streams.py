@@ -294,3 +294,29 @@ def test_a_decoder_that_misbehaves_is_named_and_the_next_message_comes() -> None
     with pytest.raises(EncodingError, match=r"Picky failed on a message of topic 't': KeyError"):
         next(stream)
     assert next(stream)[0] == b"c"
+
+
+def test_what_was_fetched_before_a_failure_is_handed_out_before_it(
+    stream: MessageStream, make: Make
+) -> None:
+    claim = make()
+    claim.add(fetched(b"a", b"b"), claim.epoch)
+    claim.fail(InvalidMessageError("damaged", offset=22, next_offset=50))
+    assert stream.has_news()
+    assert [next(stream)[0] for _ in range(2)] == [b"a", b"b"]
+    with pytest.raises(InvalidMessageError, match="damaged"):
+        next(stream)
+    assert claim.finished == 22
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)
+
+
+def test_a_failure_behind_messages_of_a_paused_partition_is_no_news(
+    stream: MessageStream, make: Make
+) -> None:
+    claim = make()
+    claim.add(fetched(b"a"), claim.epoch)
+    claim.fail(InvalidMessageError("damaged"))
+    stream.pause()
+    assert not stream.has_news()
+    assert stream.poll("a task") is None

@@ -327,7 +327,7 @@ def test_what_waits_when_a_run_ends_is_handled_by_the_next_run(rig: Rig) -> None
     waiting = rig.claim(rig.retries, "t.g.retry.2", letter())
     rig.go()
     assert waiting.is_paused
-    rig.claim(rig.main, "t", b"a").fail(InvalidMessageError("damaged"))
+    rig.claim(rig.main, "t").fail(InvalidMessageError("damaged"))
     with pytest.raises(InvalidMessageError, match="damaged"):
         rig.worker.run()
     rig.worker = Worker([rig.main], rig.retries, rig.shared)
