@@ -239,7 +239,9 @@ class BrokerFetcher(FetchThread):
                 return True
             return False
         if isinstance(error, OffsetOutOfRangeBrokerError):
-            self._find_start(claim, result.request.offset)
+            # A reset drops what was fetched, and commits an offset behind or before it.
+            if not claim.waits_for_reader():
+                self._find_start(claim, result.request.offset)
         elif isinstance(error, BrokerError) and not is_refusal(error):
             self._set_back(claim, error)
         else:

@@ -112,8 +112,8 @@ class Claim:
         fetch_offset: where to fetch next; None until that is known.
         epoch: counts seeks, so that data fetched before one is not taken for data after it.
         failure: what the stream raises; nothing more is fetched.
-        needs_iteration: the next fetch has to wait until the application has consumed the last
-            one, since only iterating finds its end.
+        needs_iteration: the next fetch has to wait until the application has consumed all of the
+            former ones, since only iterating finds the last one's end, or nothing follows it.
     """
 
     def __init__(
@@ -220,6 +220,12 @@ class Claim:
             self._buffered_bytes += chunk.size_bytes
             self.lock.notify_all()
 
+    def waits_for_reader(self) -> bool:
+        """Fetch nothing more until all that was fetched is read; False if that is so already."""
+        with self.lock:
+            self.needs_iteration = bool(self._chunks)
+            return self.needs_iteration
+
     # -- handing out ----------------------------------------------------------------------------
 
     def take(self) -> StreamMessage | None:
@@ -312,7 +318,7 @@ class Claim:
         self._position = max(self._position, chunk.messages.next_offset)
         if self._in_hands is None:
             self._finished = max(self._finished, self._position)
-        if self.needs_iteration:
+        if self.needs_iteration and not self._chunks:
             self.needs_iteration = False
             self.fetch_offset = self._position
 

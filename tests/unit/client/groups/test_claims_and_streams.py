@@ -320,3 +320,29 @@ def test_a_failure_behind_messages_of_a_paused_partition_is_no_news(
     stream.pause()
     assert not stream.has_news()
     assert stream.poll("a task") is None
+
+
+@pytest.mark.parametrize("first_bytes", [11, 33])
+def test_what_a_fetch_found_behind_damage_is_handed_out_once(
+    stream: MessageStream, make: Make, first_bytes: int
+) -> None:
+    whole = bytearray(encode_message_set([b"a", b"x", b"b"]))
+    whole[11] ^= 0x40  # the length of the second
+    claim = make()
+
+    def fetch() -> None:
+        offset = claim.fetch_offset
+        assert offset is not None
+        if offset < 33 and claim.wants_bytes(1 << 20, 1 << 20):
+            data = whole[offset : offset + (33 if offset else first_bytes)]
+            claim.add(MessageSet(data, offset, on_corrupt="skip"), claim.epoch)
+
+    fetch()
+    fetch()
+    read = []
+    for _ in range(4):
+        message = stream.poll("a task")
+        read.append(message and message.message)
+        fetch()
+    assert read == [b"a", b"b", None, None]
+    assert claim.fetch_offset == 33

@@ -214,3 +214,23 @@ def test_a_broker_that_is_out_of_reach_is_asked_again(run: Run) -> None:
     broker, _ = run(lambda _: b"", 1, BrokerNotReachedError("restarting"))
     assert len(broker.asked) > 100
     assert broker.claims[0].failure is None
+
+
+def test_what_was_fetched_is_read_before_an_offset_out_of_range_is_reset(run: Run) -> None:
+    sets = encode_message_set([b"x"])
+
+    def answer(request: FetchRequest) -> BrokerError | bytes:
+        return sets if request.offset == 7 else OffsetOutOfRangeBrokerError("no")
+
+    broker, _ = run(answer)
+    (claim,) = broker.claims
+    assert broker.commits == []
+    with claim.lock:
+        message = claim.take()
+        assert message is not None
+        assert message.message == b"x"
+        assert not claim.wants_bytes(1 << 20, 1 << 20)
+        claim.finish()
+        assert claim.take() is None
+    assert claim.wants_bytes(1 << 20, 1 << 20)
+    assert (claim.finished, claim.fetch_offset) == (18, 18)
