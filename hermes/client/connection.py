@@ -121,6 +121,8 @@ class BrokerConnection:
         # Whether requests without an answer went out since the last answer: if the broker closes
         # now, nobody knows which of them it had read.
         self._unanswered = False
+        #: Whether a connection has ended so. Stays until somebody takes it back.
+        self.may_have_lost = False
         # Whether a request that changes something waits for its answer now; and the connection on
         # which one got none in time.
         self._is_changing = False
@@ -206,12 +208,12 @@ class BrokerConnection:
         """
         with self._turn(None) as deadline:
             self._transmit(request, deadline)
-            self._unanswered = True
             if self._poll.poll(0):
                 raise BrokerUnavailableError(
                     f"{self.address} closed the connection upon a request; it may be lost "
                     "(a 0.7 broker closes on messages it refuses: its log says why)"
                 )
+            self._unanswered = True
 
     def disconnect(self) -> None:
         """Drop the socket, if any; the next call reconnects. For a peer that sends garbage."""
@@ -304,6 +306,7 @@ class BrokerConnection:
         # Between calls nothing may be readable: it is the broker's end of file, or bytes that
         # nobody asked for.
         may_be_lost = self._unanswered and not self._was_closed_when_idle()
+        self._unanswered = may_be_lost
         self._drop()
         if may_be_lost:
             raise BrokerUnavailableError(
@@ -478,6 +481,7 @@ class BrokerConnection:
 
     def _drop(self) -> None:
         dropped, self._socket = self._socket, None
+        self.may_have_lost = self.may_have_lost or self._unanswered
         self._unanswered = self._is_changing = False
         if dropped is not None:
             self._poll.unregister(dropped)

@@ -80,6 +80,9 @@ class Brokers:
         self._by_id[broker_id] = address, made
         if former is not None:
             _log.info("broker %d is now at %s:%d", broker_id, host, port)
+            left = former[1].channel.connection
+            if left.has_unanswered or left.may_have_lost:
+                made.channel.connection.may_have_lost = True
             former[1].close()
 
     def at(self, address: tuple[str, int]) -> SyncProducer:
@@ -91,10 +94,23 @@ class Brokers:
         return self._strangers[address]
 
     def settle(self) -> None:
-        """Make sure that they have read what was sent; see `SyncProducer.barrier`."""
+        """Make sure that they have read what was sent; see `SyncProducer.barrier`.
+
+        Raises BrokerUnavailableError, once, also when a connection has ended before that, and later
+        messages went over another one.
+        """
         for _, broker in self:
-            if broker.channel.connection.has_unanswered:
-                broker.barrier()
+            connection = broker.channel.connection
+            try:
+                if connection.has_unanswered:
+                    broker.barrier()
+            finally:
+                may_have_lost, connection.may_have_lost = connection.may_have_lost, False
+            if may_have_lost:
+                raise BrokerUnavailableError(
+                    f"{broker.address} closed a connection before it had answered; requests "
+                    "without an answer that were sent over it may be lost"
+                )
 
     def close(self) -> None:
         for broker in (*self._strangers.values(), *(broker for _, broker in self)):

@@ -494,6 +494,36 @@ def test_a_lost_connection_is_tried_again(memory_broker, acks) -> None:
 
 
 @BOTH
+def test_a_flush_tells_of_a_loss_also_after_later_messages_were_sent_again(
+    memory_broker, monkeypatch, producer_type
+) -> None:
+    monkeypatch.setattr("hermes.client.connection.closed_when_idle", lambda *given: False)
+    broker = memory_broker()
+    with producer_of(broker, producer_type=producer_type, acks="none") as producer:
+        for payload in (b"answered", b"perhaps lost"):
+            producer.send("clicks", payload).result(10)
+        broker.drop_connections()
+        connection = producer._brokers[0].channel.connection
+        while not connection._poll.poll(10_000):
+            pass  # what came was of TLS itself
+        producer.send("clicks", b"sent again").result(10)
+        with pytest.raises(BrokerUnavailableError, match="may be lost"):
+            producer.flush()
+        producer.flush()
+
+
+def test_a_flush_tells_of_what_was_sent_to_where_a_broker_no_longer_is(memory_broker) -> None:
+    before, after = memory_broker(), memory_broker()
+    with producer_of(before, acks="none") as producer:
+        for payload in (b"answered", b"perhaps lost"):
+            producer.send("clicks", payload)
+        producer._brokers.place(0, after.host, after.port)
+        producer.send("clicks", b"elsewhere")
+        with pytest.raises(BrokerUnavailableError, match="may be lost"):
+            producer.flush()
+
+
+@BOTH
 def test_a_broker_that_is_down_is_an_error_for_every_message(unused_port, producer_type) -> None:
     config = ProducerConfig(
         broker_list=f"0:127.0.0.1:{unused_port}",
