@@ -222,10 +222,22 @@ class SendHandle(tuple[Batch, int]):
         return outcome
 
 
+def ends_the_application(error: BaseException) -> bool:
+    """Whether what an application's function raised is to be passed on: an interrupt, or an exit.
+
+    In any thread but the main one an exit ends nothing but the thread, unheard: it would be the
+    sender's.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and not isinstance(error, Exception)
+
+
 def _call_back(callback: Callable[[SendHandle], None], handle: SendHandle) -> None:
     try:
         callback(handle)
-    except Exception:
+    except BaseException as error:
+        if ends_the_application(error):
+            raise
         _log.exception("a callback for the outcome of a send failed")
 
 
@@ -419,12 +431,14 @@ class SendingQueue:
         while batches := self._take():
             try:
                 self._settle(batches)
-            except Exception as error:
-                # Not even a fault of ours may end the sender, or let a batch vanish.
+            except BaseException as error:
+                # Not even an exit may end the sender, or let a batch vanish.
                 _log.exception("batches of %d items failed", sum(len(b.items) for b in batches))
+                failure = ClientError(f"sending ended with {error!r}")
+                failure.__cause__ = error
                 for batch in batches:
                     if not batch.is_done:
-                        batch.finish([error] * len(batch.items))
+                        batch.finish([failure] * len(batch.items))
             with self._lock:
                 self._sending = ()
 

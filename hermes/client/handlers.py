@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hermes.client.batching import Batch, Outcome, SendHandle
+from hermes.client.batching import Batch, Outcome, SendHandle, ends_the_application
 from hermes.client.metrics import ProducerCounters
 from hermes.client.payloads import Payloads, ProducerData, message_count
 from hermes.client.producer_config import ProducerConfig
@@ -96,12 +96,16 @@ class Handlers:
     def _handled(self, items: Sequence[ProducerData]) -> list[Outcome]:
         if self._event_handler is None:
             return self._encode_and_send(items)
+        name = f"the event handler {plugin_name(self._event_handler)}"
         try:
             with self._lock:
                 given = self._event_handler.handle(items, self._encode_and_send)
         except Exception as error:
             return [error] * len(items)
-        name = f"the event handler {plugin_name(self._event_handler)}"
+        except BaseException as error:
+            if ends_the_application(error):
+                raise
+            return [ClientError(f"{name} ended with {error!r}")] * len(items)
         try:
             results = list(given)
         except TypeError:
@@ -215,7 +219,9 @@ class _Observer:
         ]
         try:
             self._observer.after_outcomes(sent)
-        except Exception:
+        except BaseException as error:
+            if ends_the_application(error):
+                raise
             self._failed("failed", exc_info=True)
 
     def _failed(self, how: str, *, exc_info: bool = False) -> None:
@@ -277,7 +283,9 @@ class _Hooks:
     def _call(self, hook: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
         try:
             return hook(*arguments)
-        except Exception:
+        except BaseException as error:
+            if ends_the_application(error):
+                raise
             _log.exception("a hook of %r failed", self._handler)
             self._counters.count_hook_error()
             return default

@@ -378,22 +378,20 @@ class Producer:
 
     def _settle(self, batches: Sequence[Batch]) -> None:
         """In the caller's thread, or in the queue's."""
-        results: Sequence[Sequence[Outcome]]
-        if self._handlers is not None:
-            (batch,) = batches
-            outcomes, sent, failed, dropped = self._handlers.send(batch.items)
-            results = [outcomes]
-            if dropped:
-                self._counters.count_dropped(dropped)
-        else:
-            results = deliveries = self._sender.send(batches)
-            sent = sum([each.sent_count for each in deliveries])
-            failed = sum([each.message_count for each in batches]) - sent
-            for each in deliveries:
-                each.forget_messages()
-        self._counters.count_batch(sent, failed, time.monotonic() - batches[0].started)
         # Callers of a synchronous producer learn of failures anyway.
         reports = self._handlers is not None and self._handlers.report_failures
+        results: Sequence[Sequence[Outcome]]
+        try:
+            results, sent, failed = self._send(batches)
+        except Exception as error:
+            if self._queue is None:
+                raise
+            # A fault of ours, of which handles and `flush` tell as of any other failure.
+            _log.exception("sending %d batches failed", len(batches))
+            results = [[error] * len(each.items) for each in batches]
+            sent, failed = 0, sum([each.message_count for each in batches])
+            reports = False
+        self._counters.count_batch(sent, failed, time.monotonic() - batches[0].started)
         if self._queue is not None and not reports:
             if sent:
                 self._failures.end_burst()
@@ -402,6 +400,21 @@ class Producer:
                     self._note_failures(batch, outcomes)
         for batch, outcomes in zip(batches, results, strict=True):
             batch.finish(outcomes)
+
+    def _send(self, batches: Sequence[Batch]) -> tuple[Sequence[Sequence[Outcome]], int, int]:
+        """The outcomes of each batch; how many messages were sent, and how many were not."""
+        if self._handlers is not None:
+            (batch,) = batches
+            outcomes, sent, failed, dropped = self._handlers.send(batch.items)
+            if dropped:
+                self._counters.count_dropped(dropped)
+            return [outcomes], sent, failed
+        deliveries = self._sender.send(batches)
+        sent = sum([each.sent_count for each in deliveries])
+        failed = sum([each.message_count for each in batches]) - sent
+        for each in deliveries:
+            each.forget_messages()
+        return deliveries, sent, failed
 
     def _note_failures(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         errors = {

@@ -1,6 +1,7 @@
 """Callback handlers and event handlers around a producer."""
 
 import logging
+import sys
 
 import pytest
 from zope.interface import implementer
@@ -53,6 +54,10 @@ class Recorder:
 
 def raising(*arguments):
     raise ZeroDivisionError("oops")
+
+
+def exiting(*arguments):
+    sys.exit(1)
 
 
 def producer_of(broker, **settings) -> Producer:
@@ -202,6 +207,17 @@ HOOKS = [
 ]
 
 
+@pytest.mark.parametrize("hook", HOOKS[2:-1])
+def test_a_hook_that_exits_does_not_end_the_sender(memory_broker, hook: str, caplog) -> None:
+    caplog.set_level(logging.CRITICAL)
+    broker = memory_broker()
+    broker.errors = [ErrorCode.MESSAGE_TOO_LARGE, 0]
+    with producer_of(broker, callback_handler=Recorder(**{hook: exiting})) as producer:
+        assert producer.send("clicks", b"1").exception(10) is not None
+        assert producer.send("clicks", b"2").result(10).offset == 0
+    assert broker.payloads("clicks") == [b"2"]
+
+
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hook_that_raises_costs_nothing(memory_broker, hook: str, caplog) -> None:
     caplog.set_level(logging.CRITICAL)
@@ -290,3 +306,10 @@ def test_an_event_handler_that_fails(memory_broker, producer_type, treatment, er
         assert producer.metrics().failed == 1
     if error is ClientError:
         assert f"the event handler {__name__}.Handler gave " in str(caught.value)
+
+
+def test_an_event_handler_that_exits_does_not_end_the_sender(memory_broker) -> None:
+    with producer_of(memory_broker(), event_handler=Handler(exiting)) as producer:
+        for _ in range(2):
+            with pytest.raises(ClientError, match="ended with SystemExit"):
+                producer.send("clicks", b"x").result(10)

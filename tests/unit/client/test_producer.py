@@ -1,6 +1,7 @@
 """The producer, synchronous and asynchronous, against brokers in memory."""
 
 import socket
+import sys
 import threading
 
 import pytest
@@ -120,6 +121,35 @@ def test_a_callback_cannot_wait_for_what_it_holds_up(memory_broker, method) -> N
         producer.flush()
         assert [type(each) for each in refused] == [ClientError]
         assert producer.send("clicks", b"2").result(10).offset == 11, "it is still open"
+
+
+def test_a_callback_that_exits_does_not_end_the_sender(memory_broker) -> None:
+    broker = memory_broker()
+    with producer_of(broker, producer_type="async") as producer:
+        broker.paused.clear()
+        heard = []
+        handle = producer.send("clicks", b"1")
+        handle.add_done_callback(lambda _: sys.exit(1))
+        handle.add_done_callback(heard.append)
+        broker.paused.set()
+        assert producer.send("clicks", b"2").result(10).offset == 11
+    assert heard == [handle]
+
+
+def test_a_fault_of_the_sender_is_told_by_flush_as_any_other_failure(
+    memory_broker, monkeypatch
+) -> None:
+    with producer_of(memory_broker(), producer_type="async") as producer:
+
+        def send(batches: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(producer._sender, "send", send)
+        producer.send("clicks", [b"1", b"2"])
+        with pytest.raises(DeliveryError, match="2 messages were not sent"):
+            producer.flush()
+        assert producer.metrics().failed == 2
+        assert isinstance(producer.send("clicks", b"3").exception(10), MemoryError)
 
 
 def test_a_full_batch_leaves_without_waiting(memory_broker) -> None:
