@@ -166,9 +166,14 @@ class Connector:
         The listener is told first, and may still commit. A message that the application has not
         finished with is delivered again, to the next owner. In a process that was forked from the
         member's it does nothing.
+
+        Raises:
+            ClientError: a listener calls it.
         """
         if self._closed:
             return
+        if self._membership is not None:
+            self._membership.check_thread()
         self._closed = True
         try:
             if self._membership is not None:

@@ -53,6 +53,7 @@ from hermes.coordination.layout import (
 from hermes.coordination.nodes import Node
 from hermes.coordination.sessions import Session
 from hermes.errors import (
+    ClientError,
     ConfigError,
     CoordinationError,
     CoordinationUnavailableError,
@@ -263,6 +264,11 @@ class GroupMember:
                 if isinstance(self._problem, IdInUseError):
                     raise self._problem
                 return  # it keeps trying, and the streams raise what is wrong
+
+    def check_thread(self) -> None:
+        """Raise ClientError for a listener, which leaving the group would wait for in vain."""
+        if threading.current_thread() is self._thread:
+            raise ClientError("shutdown can't be called by a rebalance listener")
 
     def stop(self) -> None:
         """Leave the group. Bounded, also without ZooKeeper."""
@@ -582,7 +588,7 @@ class GroupMember:
     ) -> None:
         try:
             listener(places)
-        except Exception:
+        except BaseException:  # an exit, too, would end this thread alone, and nobody would know
             _log.exception("the rebalance listener failed")
 
     # -- streams and fetchers -------------------------------------------------------------------

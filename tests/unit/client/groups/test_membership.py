@@ -1,5 +1,6 @@
 """The thread that keeps a consumer in step with its group."""
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import pytest
 from memory_coordination import MemoryCoordination, MemorySession
 
+from hermes.client.groups import connector
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.groups.membership import GroupMember
 from hermes.client.groups.streams import Claim, MessageStream
 from hermes.coordination.layout import Subscription
 from hermes.coordination.nodes import NodeTransaction
 from hermes.coordination.sessions import Lease
-from hermes.errors import CoordinationUnavailableError
+from hermes.errors import ClientError, CoordinationUnavailableError
 from hermes.security import PLAIN
 
 
@@ -217,3 +219,60 @@ def test_a_partition_may_be_lost_while_a_member_looks_at_what_it_has() -> None:
     assert not group.is_losing
     group.rebalance()
     assert group.reads == [0, 1]
+
+
+def exiting(_: Sequence[Any]) -> None:
+    sys.exit(1)
+
+
+def test_a_listener_that_exits_does_not_end_the_member() -> None:
+    group = Rebalanced()
+    group.member._on_take = group.member._on_release = exiting
+    group.rebalance()
+    assert group.reads == [0, 1]
+    group.let_other_join()
+    group.rebalance()
+    assert (group.reads, group.registered) == ([0], ["0-0"])
+
+
+def test_a_listener_is_told_that_it_can_not_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ConnectorSession(MemoryCoordination(), lambda: None)
+    session.put("/brokers/ids/0", b"maker:127.0.0.1:1")
+    session.put("/brokers/topics/clicks/0", b"1")
+    monkeypatch.setattr(connector, "Session", lambda *_, **__: session)
+    leaving = Leaving()
+    config = ConsumerConfig(group="g", zookeeper_connect="any")
+    with connector.Connector(config, leaving) as leaving.member:
+        leaving.member.create_message_streams({"clicks": 1})
+        assert session.was_stopped == 0
+    assert [type(each) for each in leaving.errors] == [ClientError], (
+        "while it leaves, it is left alone"
+    )
+    assert session.was_stopped == 1
+
+
+class ConnectorSession(MemberSession):
+    was_stopped = 0
+
+    def start(self, _: object) -> None:
+        """It is there."""
+
+    def stop(self) -> None:
+        self.was_stopped += 1
+
+
+class Leaving:
+    """Tries to shut its member down."""
+
+    member: connector.Connector
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    def after_take(self, _: Sequence[Any]) -> None:
+        try:
+            self.member.shutdown()
+        except Exception as error:
+            self.errors.append(error)
+
+    before_release = after_take
