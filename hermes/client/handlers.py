@@ -55,7 +55,7 @@ class Handlers:
         self._event_handler = event_handler
         self._payloads = payloads
         self._sender = sender
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the event handler may send by this producer, too
 
     @property
     def report_failures(self) -> bool:

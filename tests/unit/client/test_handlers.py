@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 
 import pytest
 from zope.interface import implementer
@@ -313,3 +314,19 @@ def test_an_event_handler_that_exits_does_not_end_the_sender(memory_broker) -> N
         for _ in range(2):
             with pytest.raises(ClientError, match="ended with SystemExit"):
                 producer.send("clicks", b"x").result(10)
+
+
+def test_an_event_handler_may_send_by_its_producer(memory_broker) -> None:
+    broker = memory_broker()
+
+    def note(batch, default):
+        if batch[0].topic == "clicks":
+            producer.send("notes", b"noted")
+        return default(batch)
+
+    with producer_of(broker, event_handler=Handler(note), producer_type="sync") as producer:
+        sent = threading.Thread(target=producer.send, args=("clicks", b"x"), daemon=True)
+        sent.start()
+        sent.join(10)
+        assert not sent.is_alive()
+    assert (broker.payloads("clicks"), broker.payloads("notes")) == ([b"x"], [b"noted"])
