@@ -339,9 +339,9 @@ class ZooKeeperMetadata:
                 raise
             _log.warning("using the known partitions of topic %r: %s", topic, error)
             return before
-        self._stale[topic] = partitions
-        if changes == self._changes:
-            self._known[topic] = partitions
+        self._stale[topic] = self._known[topic] = partitions
+        if changes != self._changes:  # looked at last: what changes from now on forgets it
+            self.forget(topic)
         return partitions
 
     def _read(self, topic: str) -> TopicPartitions:
