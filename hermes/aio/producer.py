@@ -247,5 +247,7 @@ class Producer(BaseAsyncProducer):
                 continue
             if isinstance(outcome, SendResult):
                 future.set_result(outcome)
+            elif isinstance(outcome, StopIteration):  # which no future takes
+                future.set_exception(ClientError(f"sending failed: {outcome!r}"))
             else:
                 future.set_exception(outcome)
