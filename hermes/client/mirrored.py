@@ -180,6 +180,8 @@ class MirroredPartitions:
         One that fails doesn't stop the next. Raises ClientError if others are in flight. Returns
         what became of each, in order.
         """
+        if self._connection.in_flight:
+            raise ClientError(f"{self.in_flight} requests to {self.address} wait for answers")
         self._channel.require(MirroredProduceRequest.TYPE, "a mirrored produce")
         self.begin(sets, acks)
         return self.finish()

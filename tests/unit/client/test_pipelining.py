@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hermes.client.conversations import BrokerVersions
 from hermes.client.mirrored import MirroredPartitions
 from hermes.errors import BrokerUnavailableError, ClientError, ConfigError, RemoteProtocolError
 from hermes.protocol import (
@@ -99,3 +100,14 @@ def test_what_is_no_request_is_not_sent(scripted: Scripted) -> None:
         with pytest.raises(TypeError):
             target.begin(["clicks"])  # type: ignore[list-item]
     assert broker.connection_count == 0
+
+
+def test_what_waits_for_its_answer_can_not_be_told_what_others_in_flight_came_to(
+    scripted: Scripted,
+) -> None:
+    broker = scripted([READ, READ, answer((0, 7, 20)) + answer((0, 9, 20)), HOLD])
+    with MirroredPartitions(broker.host, broker.port) as target:
+        target._channel.broker_versions = BrokerVersions(True)  # as after the first question
+        target.begin([ranged(10)])
+        with pytest.raises(ClientError, match="1 requests"):
+            target.send([ranged(20)])
