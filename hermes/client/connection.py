@@ -108,7 +108,9 @@ class BrokerConnection:
         self.hold_off_seconds = hold_off_seconds
         self.security = security
         self._authentication = authenticate
-        self._lock = threading.Lock()
+        # One that a signal's handler, which interrupts the thread that holds it, can close.
+        self._lock = threading.RLock()
+        self._is_in_turn = False
         self._socket: socket.socket | None = None
         self._poll: Any = select.poll()
         if security.uses_tls:
@@ -221,7 +223,10 @@ class BrokerConnection:
             self._drop()
 
     def close(self) -> None:
-        """Close for good; a call in progress in another thread fails. Idempotent."""
+        """Close for good; a call in progress fails. Idempotent.
+
+        Any thread may call it, and the handler of a signal.
+        """
         self._closed = True
         current, retired = self._socket, self._retired
         self._say_goodbye()
@@ -240,12 +245,13 @@ class BrokerConnection:
         tls: Any = self._socket
         if self.security.uses_tls and tls is not None and self._lock.acquire(blocking=False):
             try:
-                tls.say_goodbye()
+                if not self._is_in_turn:
+                    tls.say_goodbye()
             finally:
                 self._lock.release()
 
     def forked(self) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._is_in_turn = threading.RLock(), False
         self._is_forked = True
         self._drop()
         retired, self._retired = self._retired, None
@@ -269,7 +275,11 @@ class BrokerConnection:
             raise BrokerTimeoutError(
                 f"{self.address}: other threads' calls took all of the {timeout:g} s"
             )
+        if self._is_in_turn:
+            self._lock.release()
+            raise ClientError(f"{self.address}: this thread's own call is in the middle of another")
         try:
+            self._is_in_turn = True
             yield deadline
         except TimeoutError as error:
             self._retire()
@@ -287,6 +297,7 @@ class BrokerConnection:
             self._retire()
             raise
         finally:
+            self._is_in_turn = False
             self._lock.release()
 
     def _transmit(self, request: bytes, deadline: float) -> None:
@@ -298,7 +309,8 @@ class BrokerConnection:
 
     def _send_all(self, request: bytes, deadline: float) -> None:
         connected = self._socket
-        assert connected is not None
+        if connected is None:
+            raise ClientError(f"the connection to {self.address} was closed")
         connected.settimeout(_remaining(deadline))
         connected.sendall(request)
 
@@ -460,7 +472,8 @@ class BrokerConnection:
 
     def _receive_exactly(self, size: int, deadline: float) -> None:
         connected, buffer = self._socket, self._buffer
-        assert connected is not None
+        if connected is None:
+            raise ClientError(f"the connection to {self.address} was closed")
         received = 0
         while received < size:
             if received == len(buffer):

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -219,6 +220,29 @@ def test_a_close_after_unanswered_requests_is_reported_by_the_next_request(scrip
         assert connection.call(REQUEST) == b"ok"
 
 
+def test_a_signal_may_close_what_its_thread_is_calling(scripted) -> None:
+    broker = scripted(["read one request", framed(b"ok"), "read until the client closes"])
+    connection = connection_to(broker)
+    errors: list[ClientError] = []
+
+    def interrupt(body: memoryview) -> None:
+        with pytest.raises(ClientError, match="in the middle of another"):
+            connection.call(REQUEST)
+        connection.close()
+
+    def call() -> None:
+        connection.call(REQUEST, interrupt)
+        with pytest.raises(ClientError, match="closed"):
+            connection.call(REQUEST)
+        errors.append(ClientError())
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert errors
+    assert not connection.is_connected
+
+
 def test_closing_ends_a_call_of_another_thread(scripted) -> None:
     broker = scripted(["read one request", "read until the client closes"])
     connection = connection_to(broker)
@@ -252,12 +276,11 @@ def test_after_close_a_call_says_so(scripted) -> None:
 
 def test_a_waiting_thread_counts_its_wait(scripted) -> None:
     broker = scripted(["read one request", "read until the client closes"])
-    with (
-        connection_to(broker) as connection,
-        connection._lock,
-        pytest.raises(BrokerTimeoutError, match="other threads"),
-    ):
-        connection.call(REQUEST, timeout_seconds=0.01)
+    with connection_to(broker) as connection, ThreadPoolExecutor(1) as other:
+        other.submit(connection._lock.acquire).result(10)
+        with pytest.raises(BrokerTimeoutError, match="other threads"):
+            connection.call(REQUEST, timeout_seconds=0.01)
+        other.submit(connection._lock.release).result(10)
 
 
 def test_threads_share_a_connection(scripted) -> None:
