@@ -119,7 +119,11 @@ class Producer:
             self._handlers = Handlers(
                 callback_handler, event_handler, self._payloads, self._sender, self._counters
             )
-            self._handlers.open(config)
+            try:
+                self._handlers.open(config)
+            except BaseException:
+                self._metadata.close()
+                raise
         self._known_topics: set[str] = set()
         self._closed = False
         self._queue: SendingQueue | None = None

@@ -4,21 +4,51 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from zope.interface import implementer
 
-from hermes.client import topic_metadata
+from hermes.client import Producer, ProducerConfig, topic_metadata
 from hermes.client.topic_metadata import Brokers, Target, TopicPartitions, ZooKeeperMetadata
+from hermes.interfaces import ICallbackHandler, IPayloadObserver
 
 
 class NoSession:
     """A session in which nothing is read."""
 
     session_id = 1
+    stopped = 0
 
     def __init__(self, *_: Any, on_change: Callable[[], None], **__: Any) -> None:
         self.on_change = on_change
 
     def start(self, *_: Any) -> None:
         """There is nothing to connect to."""
+
+    def stop(self) -> None:
+        type(self).stopped += 1
+
+
+@implementer(ICallbackHandler, IPayloadObserver)
+class Unwilling:
+    """An observer that prevents its producer."""
+
+    def __getattr__(self, hook: str) -> Callable[..., Any]:
+        return lambda *_: None
+
+    def on_open(self, _: ProducerConfig) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_producer_that_its_observer_prevents_leaves_no_session_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_metadata, "Session", NoSession)
+    monkeypatch.setattr(NoSession, "stopped", 0)
+    config = ProducerConfig(
+        zookeeper_connect="any", producer_type="async", callback_handler=Unwilling()
+    )
+    with pytest.raises(ZeroDivisionError):
+        Producer(config)
+    assert NoSession.stopped == 1
 
 
 class Late(dict[str, TopicPartitions]):
