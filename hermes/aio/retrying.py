@@ -15,12 +15,16 @@ from hermes.client.groups.config import ConsumerConfig
 from hermes.client.metrics import RetryMetrics
 from hermes.client.retrying import RetryingConsumer as BlockingConsumer
 from hermes.client.retrying import RetryMessage
-from hermes.errors import ClientError
+from hermes.errors import ArgumentError, ClientError
 from hermes.keywords import explains_keywords
 
 
 class _CancelledError(BaseException):
     """The function was cancelled: its message has not failed, it is handled again later."""
+
+
+class _NoCoroutineError(BaseException):
+    """The function is none that can be awaited, which no message is to blame for."""
 
 
 @explains_keywords
@@ -55,12 +59,16 @@ class RetryingConsumer:
 
         Raises:
             ConsumerTimeoutError, HermesError: as the blocking consumer's `run`.
+            ArgumentError: it is no coroutine function; its first message is handled again later.
         """
         consumer, loop = self._started(), asyncio.get_running_loop()
 
         def call(message: RetryMessage) -> None:
+            handling = handle(message)
+            if not asyncio.iscoroutine(handling):
+                raise _NoCoroutineError
             try:
-                asyncio.run_coroutine_threadsafe(handle(message), loop).result()
+                asyncio.run_coroutine_threadsafe(handling, loop).result()
             except concurrent.futures.CancelledError:
                 raise _CancelledError from None
 
@@ -73,6 +81,11 @@ class RetryingConsumer:
             raise
         except _CancelledError:
             raise asyncio.CancelledError from None
+        except _NoCoroutineError:
+            raise ArgumentError(
+                f"handle: expected a coroutine function, got {handle!r:.100}; RetryingConsumer "
+                "of hermes itself takes plain ones"
+            ) from None
 
     def stop(self) -> None:
         """Have `run` return after the messages that are being handled now, for good."""
