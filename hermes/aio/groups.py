@@ -155,12 +155,13 @@ class BaseConnector:
         self._listener = listener
         self._make_loop = make_loop
         self._member: tuple[BlockingConnector, EventLoop] | None = None
-        self._closed = False
+        self._is_started = self._closed = False
 
     async def start(self) -> None:
         """Connect to ZooKeeper; `async with` does it. Raises as the blocking connector does."""
-        if self._closed or self._member is not None:
+        if self._closed or self._is_started:
             raise ClientError("a connector is started once; use another one")
+        self._is_started = True
         loop = self._make_loop()
         opening = Opening(partial(self._open, loop), BlockingConnector.shutdown)
         try:

@@ -10,6 +10,7 @@ from hermes import aio
 from hermes.aio import groups, producer, retrying
 from hermes.client.groups.config import ConsumerConfig
 from hermes.client.producer_config import ProducerConfig
+from hermes.errors import ClientError
 
 _CONFIG = ConsumerConfig(group="g", zookeeper_connect="any")
 
@@ -82,3 +83,21 @@ def test_what_has_joined_just_before_a_cancellation_leaves_again(
 
     asyncio.run(run())
     assert member.left.wait(10)
+
+
+def test_a_second_start_in_the_middle_of_the_first_makes_no_second_member(
+    member: type[Member],
+) -> None:
+    async def run() -> None:
+        consumer = aio.Consumer(_CONFIG)
+        starting = asyncio.ensure_future(consumer.start())
+        await asyncio.to_thread(member.joining.wait, 10)
+        again = asyncio.ensure_future(consumer.start())
+        member.may_join.set()
+        with pytest.raises(ClientError, match="started once"):
+            await again
+        await starting
+        await consumer.shutdown()
+
+    asyncio.run(run())
+    assert member.left.is_set()
