@@ -618,7 +618,8 @@ class ReplicaBroker:
             place = _checked(data, self.cluster.chance.randrange(len(data)))
             data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         connection.to_client(to.answered, fetch.token, answer, data)
-        self._answered_at[connection] = self.now
+        if fetch.token >= self._last_tokens.get(fetch.broker_id, -1):  # else it came once more
+            self._answered_at[connection] = self.now
         if self.cluster.is_doubled("an answer"):
             late_us = self.cluster.late_us()
             self.cluster.world.at(late_us, to.process.run, to.answered, fetch.token, answer, data)
