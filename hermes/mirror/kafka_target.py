@@ -6,7 +6,7 @@ from functools import partial
 from hermes.config.mirror import MirrorClusterAddress
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
-from hermes.errors import BrokerUnavailableError, ConfigError, HermesError
+from hermes.errors import BrokerUnavailableError, ConfigError, HermesError, UnknownTopicError
 from hermes.mirror.figures import Problems
 from hermes.mirror.kafka_cluster import (
     KafkaCluster,
@@ -57,9 +57,9 @@ class KafkaTarget:
         found = look.topics.get(topic)
         if found is None or NOBODY in found.leaders.values():
             raise BrokerUnavailableError(f"topic {topic!r} of the target has no leaders now")
-        self._topics[topic] = found
         for broker_id, address in look.brokers.items():
             self._place(broker_id, address)
+        self._topics[topic] = found  # once its leaders have senders: others send meanwhile
         return tuple(map(kafka_partition, sorted(found.leaders)))
 
     def origins(self, *, of_records: bool) -> Origins:
@@ -76,8 +76,12 @@ class KafkaTarget:
 
     def send(self, entries: Iterable[TargetAppend]) -> None:
         for entry in entries:
-            leader = self._topics[entry.topic].leaders[entry.target.partition]
-            self._senders[leader].put(entry)
+            leader = self._topics[entry.topic].leaders.get(entry.target.partition)
+            if leader is None:
+                what = f"partition {entry.target} of topic {entry.topic!r} of the target"
+                entry.claim.restart(entry.epoch, UnknownTopicError(f"{what} is gone"))
+            else:
+                self._senders[leader].put(entry)
 
     def close(self) -> None:
         for sender in self._senders.values():
