@@ -77,7 +77,8 @@ class SourceFetcher(FetchThread):
         results = self._fetch(requests, wait_ms)
         size = 0
         for (claim, epoch), result in zip(asked, results, strict=True):
-            size += self._deliver(claim, epoch, result)
+            size += len(result.messages)
+            self._deliver_alone(claim, epoch, result)
         pause = self._throttle.take(size)
         if not size:  # a broker that answers an empty fetch at once is not asked again at once
             pause = max(pause, began + wait_ms / 1000 - time.monotonic())
@@ -85,10 +86,20 @@ class SourceFetcher(FetchThread):
             self._rest(pause)
         return True
 
-    def _deliver(self, claim: SourceClaim, epoch: int, result: FetchResult) -> int:
+    def _deliver_alone(self, claim: SourceClaim, epoch: int, result: FetchResult) -> None:
+        """Deliver what was fetched; what goes wrong holds up none of those behind it."""
+        try:
+            self._deliver(claim, epoch, result)
+        except HermesError as error:
+            if not self._stopped.is_set() and epoch == claim.epoch:
+                claim.pause(str(error), _SHORT_PAUSE_SECONDS)
+        except Exception as error:  # nobody knows what it has sent
+            claim.restart(epoch, BrokerError(repr(error)))
+
+    def _deliver(self, claim: SourceClaim, epoch: int, result: FetchResult) -> None:
         error, offset = result.error, result.request.offset
         if epoch != claim.epoch:
-            return 0
+            return
         if result.high_watermark is not None and result.high_watermark >= 0:
             claim.figures.end = result.high_watermark
         if error is None:
@@ -103,7 +114,6 @@ class SourceFetcher(FetchThread):
             claim.pause(str(error), _SHORT_PAUSE_SECONDS)
         else:
             claim.pause(str(error))
-        return len(result.messages)
 
     def _out_of_range(self, claim: SourceClaim, epoch: int, offset: int) -> None:
         earliest, latest = (self._find_offset(claim, each) for each in (EARLIEST, LATEST))
