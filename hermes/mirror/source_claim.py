@@ -218,7 +218,10 @@ class SourceClaim(Claim):
             if self._counter is not None and self.acknowledged is not None:
                 offset = min(offset, self.acknowledged)
             self.plan = plan
-            self.start_over_at = None
+            if self.start_over_at is not None:  # other messages are at these offsets now
+                self.start_over_at, self._singly = None, (0, 0)
+                self._refused.clear()
+                self._large.clear()
             self.is_draining = False
             self.fetch_offset = self.acknowledged = offset
             # What this process has counted may not be reported yet.

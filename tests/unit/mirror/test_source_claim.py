@@ -12,6 +12,7 @@ from hermes.audit.counting import TierCounter
 from hermes.config.mirror import Partitioning
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
+from hermes.errors import InvalidMessageBrokerError
 from hermes.mirror.figures import PartitionFigures
 from hermes.mirror.kafka_cluster import kafka_partition
 from hermes.mirror.routing import IndexRoute, PartitionRoute, RoutingPlan, make_route
@@ -159,3 +160,21 @@ def test_what_the_target_has_already_is_counted_and_not_sent() -> None:
     assert context.counter.publish()
     (event,) = context.publisher.counts()
     assert sum(count for count, _ in event.windows.values()) == 3
+
+
+def test_what_was_refused_of_a_log_is_not_left_out_of_the_one_that_was_made_anew() -> None:
+    context = Context(compacted=False)
+    context.counter = None
+    claim = claimed(context, BrokerPartition(0, 0))
+    fetched = MessageSet(encode_message_set([b"a", b"b"]), 0)
+    for _ in range(2):  # both together, and then the first one by itself
+        claim.add(fetched, claim.epoch)
+        claim.refused(context.sent[:1], InvalidMessageBrokerError("it is damaged"))
+        context.sent.clear()
+        begin(claim, 0)
+    claim.start_over_at = 0
+    claim.restart(claim.epoch, None)
+    begin(claim, 0)
+    claim.add(fetched, claim.epoch)
+    context.arrive()
+    assert (claim.figures.messages, claim.figures.damaged) == (2, 0)
