@@ -292,7 +292,10 @@ class SourceClaim(Claim):
         return min(room, most) if 2 * room >= most or not self._pending else 0
 
     def add(self, messages: FetchedSet, epoch: int) -> None:
-        if not len(messages) or epoch != self.epoch:
+        if epoch != self.epoch:
+            return
+        if not len(messages):
+            self._goes_on()
             return
         found: Iterable[Stretch]
         if isinstance(messages, RecordSet):
@@ -320,9 +323,7 @@ class SourceClaim(Claim):
         except InvalidMessageError as error:
             self.pause(str(error))
             return
-        if self._paused_until:
-            self._paused_until = 0.0
-            self._context.set_error(self, "")
+        self._goes_on()
 
     def skip(self, begin: int, end: int, fault: str, epoch: int) -> None:
         """Go on behind a range, from `fetch_offset` on, that is "damaged" or "lost"."""
@@ -357,6 +358,17 @@ class SourceClaim(Claim):
         self._context.has_room()
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _goes_on(self) -> None:
+        """A fetch went well: nothing is wrong, unless what failed has yet to arrive."""
+        with self.lock:
+            was_wrong = bool(self._paused_until or self.failures)
+            is_over = was_wrong and not (self.failures and self._pending)
+            self._paused_until = 0.0
+            if is_over:
+                self.failures = 0
+        if is_over:
+            self._context.set_error(self, "")
 
     def _there(self) -> int:
         plan = self.plan
@@ -460,5 +472,6 @@ class SourceClaim(Claim):
         self.plan = None
         self._pending.clear()
         self._in_flight_bytes = 0
-        self._paused_until = 0.0
+        if self._paused_until:  # its end is still to be told
+            self._paused_until = time.monotonic()
         self.lock.notify_all()

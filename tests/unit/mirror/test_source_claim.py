@@ -12,7 +12,10 @@ from hermes.audit.counting import TierCounter
 from hermes.config.mirror import Partitioning
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Lease
-from hermes.errors import InvalidMessageBrokerError
+from hermes.errors import (
+    BrokerUnavailableError,
+    InvalidMessageBrokerError,
+)
 from hermes.mirror.figures import PartitionFigures
 from hermes.mirror.kafka_cluster import kafka_partition
 from hermes.mirror.routing import IndexRoute, PartitionRoute, RoutingPlan, make_route
@@ -34,6 +37,7 @@ class Context:
         self.counter: Any = TierCounter("mirror:m", self.publisher)
         self.sent: list[TargetAppend] = []
         self.errors: list[str] = []
+        self.error = ""
         self.asked = 0
         self._compacted = compacted
 
@@ -50,6 +54,7 @@ class Context:
 
     def set_error(self, claim: SourceClaim, text: str) -> None:
         self.errors += filter(None, [text])
+        self.error = text
 
     def released(self, claim: SourceClaim) -> None: ...
     def note(self, text: str) -> None: ...
@@ -178,3 +183,33 @@ def test_what_was_refused_of_a_log_is_not_left_out_of_the_one_that_was_made_anew
     claim.add(fetched, claim.epoch)
     context.arrive()
     assert (claim.figures.messages, claim.figures.damaged) == (2, 0)
+
+
+@pytest.mark.parametrize("replanned", [False, True])
+@pytest.mark.parametrize("fetched", [b"", encode_message_set([b"a"])])
+def test_an_error_ends_when_a_fetch_goes_well(fetched: bytes, replanned: bool) -> None:
+    context = Context(compacted=False)
+    context.counter = None
+    claim = claimed(context, BrokerPartition(0, 0))
+    claim.pause("it has moved", 0.0)
+    if replanned:
+        claim.restart(claim.epoch, None)
+        begin(claim, 0)
+    claim.add(MessageSet(fetched, 0), claim.epoch)
+    assert (context.errors, context.error) == (["it has moved"], "")
+
+
+def test_the_targets_error_ends_when_all_has_arrived() -> None:
+    context = Context(compacted=False)
+    context.counter = None
+    claim = claimed(context, BrokerPartition(0, 0))
+    fetched = encode_message_set([b"a"])
+    claim.add(MessageSet(fetched, 0), claim.epoch)
+    claim.restart(claim.epoch, BrokerUnavailableError("it is gone"))
+    begin(claim, 0)
+    claim.add(MessageSet(fetched, 0), claim.epoch)
+    assert context.error == "it is gone"
+    claim.restart(claim.epoch, BrokerUnavailableError("it is gone"))
+    begin(claim, len(fetched))  # the target has stored it before it went
+    claim.add(MessageSet(b"", len(fetched)), claim.epoch)
+    assert context.error == ""
