@@ -9,6 +9,7 @@ sent.
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from hermes.client import conversations
@@ -90,11 +91,22 @@ class MirroredLink:
         self._partitions.close()
 
 
+@dataclass(slots=True, eq=False)
+class _Sending:
+    """A batch; once it is sent, where its partition ends with it, and its shortfalls by then."""
+
+    batch: AppendBatch
+    end: int = 0
+    misses: int = 0
+
+
 class PlainLink:
     """To a Kafka 0.7: at least once, and sure only while nobody else writes to the partition.
 
-    A set with a message that is too large for the broker is dropped silently: the end of the log
-    stays where it is. Nothing that was sent behind it is counted on then.
+    A set with a message that is too large for the broker is dropped silently: the log doesn't grow
+    by it, but by what was sent behind it. So all that was sent to a partition has to be there
+    before any of it counts. When something is missing, nobody knows which set it was: then they
+    are sent one by one, until one is missing that had nothing behind it.
     """
 
     most_in_flight = 32
@@ -104,41 +116,60 @@ class PlainLink:
         # By partition: where it will end when all is there, and how often that has gone wrong.
         self._ends: dict[_Place, int] = {}
         self._shortfalls: dict[_Place, int] = {}
-        self._waiting: deque[list[tuple[_Place, int, int]]] = deque()
+        self._one_by_one: set[_Place] = set()
+        self._waiting: deque[list[_Sending]] = deque()
 
     def begin(self, batches: Sequence[AppendBatch]) -> None:
-        expected = []
-        for each in batches:
-            place = each.place
-            if place not in self._ends:
-                self._ends[place] = self._end(place)
-            self._ends[place] += len(each.data)
-            expected.append((place, self._ends[place], self._shortfalls.get(place, 0)))
-        self._producer.multi_send([ProduceRequest(*each.place, each.data) for each in batches])
-        self._waiting.append(expected)
+        sendings = [_Sending(each) for each in batches]
+        unsent = {each.batch.place for some in self._waiting for each in some if not each.end}
+        held = unsent | self._one_by_one
+        self._send([each for each in sendings if each.batch.place not in held])
+        self._waiting.append(sendings)
 
     def finish(self) -> Sequence[Outcome]:
-        return [Outcome(self._await_end(*each)) for each in self._waiting.popleft()]
+        return [Outcome(self._await_end(each)) for each in self._waiting.popleft()]
 
     def close(self) -> None:
         self._producer.close()
 
-    def _await_end(self, place: _Place, end: int, misses: int) -> BrokerError | None:
+    def _send(self, sendings: Sequence[_Sending]) -> None:
+        for each in sendings:
+            place = each.batch.place
+            if place not in self._ends:
+                self._ends[place] = self._end(place)
+            self._ends[place] += len(each.batch.data)
+            each.end, each.misses = self._ends[place], self._shortfalls.get(place, 0)
+        if sendings:
+            self._producer.multi_send(
+                [ProduceRequest(*each.batch.place, each.batch.data) for each in sendings]
+            )
+
+    def _await_end(self, sending: _Sending) -> BrokerError | None:
+        if not sending.end:
+            self._send([sending])
+        place = sending.batch.place
         where = f"{self._producer.address}: topic {place[0]!r} partition {place[1]}"
         deadline = time.monotonic() + _FLUSH_SECONDS
-        while misses == self._shortfalls.get(place, 0):
-            reached = self._end(place)
+        while sending.misses == self._shortfalls.get(place, 0):
+            reached, end = self._end(place), self._ends[place]
             if reached >= end:
                 return None
             if time.monotonic() > deadline:
-                self._shortfalls[place] = misses + 1
+                self._shortfalls[place] = sending.misses + 1
                 del self._ends[place]
+                if sending.end < end:
+                    self._one_by_one.add(place)
+                    break
+                self._one_by_one.discard(place)
                 return MessageTooLargeBrokerError(
                     f"{where} ends at {reached} and not at {end}, after {_FLUSH_SECONDS:g} s: "
                     "a message is larger than the broker's max.message.size, it seems"
                 )
             time.sleep(_POLL_SECONDS)
-        return OutcomeUnknownError(f"{where}: something that was sent before is missing")
+        return OutcomeUnknownError(
+            f"{where}: something of what was sent is missing: it is sent again in pieces, since "
+            "a message may be larger than the broker's max.message.size"
+        )
 
     def _end(self, place: _Place) -> int:
         channel = self._producer.channel

@@ -12,6 +12,7 @@ The lock is the stream's, as for every claim of a group. The module is long beca
 sending and acknowledging meet in one state, which must be seen whole.
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -318,7 +319,7 @@ class SourceClaim(Claim):
                     self._refuse(stretch, stretch, error, epoch)
                     return
                 if stretch.end in self._large:
-                    self._paused_until = time.monotonic() + LONG_PAUSE_SECONDS
+                    self._paused_until = math.inf  # until it is done, or planned anew
                     return
         except InvalidMessageError as error:
             self.pause(str(error))

@@ -1,7 +1,9 @@
 """What a claim counts of topics of Kafka's format, and up to where offsets may be committed."""
 
+import math
 import threading
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from hermes.coordination.sessions import Lease
 from hermes.errors import (
     BrokerUnavailableError,
     InvalidMessageBrokerError,
+    MessageTooLargeBrokerError,
 )
+from hermes.mirror import source_claim
 from hermes.mirror.figures import PartitionFigures
 from hermes.mirror.kafka_cluster import kafka_partition
 from hermes.mirror.routing import IndexRoute, PartitionRoute, RoutingPlan, make_route
@@ -213,3 +217,21 @@ def test_the_targets_error_ends_when_all_has_arrived() -> None:
     begin(claim, len(fetched))  # the target has stored it before it went
     claim.add(MessageSet(b"", len(fetched)), claim.epoch)
     assert context.error == ""
+
+
+def test_nothing_is_fetched_behind_what_is_too_large_before_it_has_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = Context(compacted=False)
+    context.counter = None
+    claim = claimed(context, BrokerPartition(0, 0))
+    fetched = MessageSet(encode_message_set([b"large"]), 0)
+    claim.add(fetched, claim.epoch)
+    claim.refused([context.sent.pop()], MessageTooLargeBrokerError("it is too large"))
+    begin(claim, 0)
+    claim.add(fetched, claim.epoch)
+    later = SimpleNamespace(monotonic=lambda: math.nextafter(math.inf, 0))
+    monkeypatch.setattr(source_claim, "time", later)
+    assert claim.wants_bytes(100, 100) == 0
+    context.arrive()
+    assert claim.wants_bytes(100, 100) == 100
