@@ -130,8 +130,8 @@ def run_mirror(
     former: MirrorConfig | None = None
     with _signals(orders):
         while not orders.end:
-            run = MirrorRun(config)
             try:
+                run = MirrorRun(config)
                 run.start()
             except HermesError as error:
                 if former is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hermes.errors import ConfigError
 from hermes.mirror import process
 
 
@@ -88,3 +89,26 @@ def test_who_is_to_end_while_it_takes_other_settings_begins_with_none(
     monkeypatch.setattr(process, "MirrorRun", Reloaded)
     process.run_mirror("one", reload=lambda: "another")  # type: ignore[arg-type, return-value]
     assert Reloaded.started == 1
+
+
+def test_settings_that_no_mirror_can_have_leave_it_with_its_former_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reloaded:
+        started = 0
+
+        def __init__(self, config: Any) -> None:
+            if config == "another":
+                raise ConfigError("topics", "no topic can have such a name")
+            self.config = config
+
+        def start(self) -> None:
+            Reloaded.started += 1
+            is_first = Reloaded.started == 1
+            signal.raise_signal(signal.SIGHUP if is_first else signal.SIGTERM)
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(process, "MirrorRun", Reloaded)
+    process.run_mirror("one", reload=lambda: "another")  # type: ignore[arg-type, return-value]
+    assert Reloaded.started == 2
