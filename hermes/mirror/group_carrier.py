@@ -9,7 +9,8 @@ coordination, and each is stored where its clients look in the target.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -21,7 +22,13 @@ from hermes.coordination.group_state import advance_offsets, list_groups, read_g
 from hermes.coordination.layout import BrokerPartition
 from hermes.coordination.sessions import Session
 from hermes.coordination.topic_filters import Whitelist
-from hermes.errors import BrokerUnavailableError, HermesError, UnknownTopicError
+from hermes.errors import (
+    BrokerError,
+    BrokerUnavailableError,
+    HermesError,
+    InvalidNodeError,
+    UnknownTopicError,
+)
 from hermes.mirror.figures import PartitionFigures, Problems
 from hermes.mirror.kafka_cluster import KafkaCluster, Place, check, kafka_partition
 from hermes.mirror.mirror_source import MirrorSource
@@ -67,10 +74,14 @@ class GroupCarrier:
             self._thread.join()
 
     def carry(self, source: MirrorSource) -> None:
-        """Carry over what groups of a source have read; HermesError where somebody doesn't answer.
+        """Carry over what groups of a source have read.
 
         Of a topic's partitions, it is asked where they have their sources if a group reads them.
+
+        Raises HermesError: somebody doesn't answer; or, once all others are carried over, a group
+        is refused.
         """
+        refusals: list[HermesError] = []
         figures = [each for each in list(self._figures.values()) if each.source == source.name]
         topics = {each.topic: each.target_topic for each in figures}
         maps = cache(self._maps)
@@ -92,22 +103,21 @@ class GroupCarrier:
             if target is None:
                 raise BrokerUnavailableError("no broker of the target serves Kafka's clients")
             for group in filter(self._is_carried, _groups_of(source.kafka)):
-                offsets = source.kafka.committed(group)
-                read: dict[_Named, int] = {
-                    (topic, kafka_partition(number)): at for (topic, number), at in offsets.items()
-                }
-                wanted = translated(read)
-                _store(target, group, {(t, name.partition): at for (t, name), at in wanted.items()})
+                with _noted(refusals):
+                    wanted = translated(_kafkas_offsets_of(source.kafka, group))
+                    _store(target, group, {(t, n.partition): at for (t, n), at in wanted.items()})
         session = self._session(source)
-        if session is None:
-            return
-        for group in filter(self._is_carried, list_groups(session)):
-            wanted = translated(_own_offsets_of(session, group))
-            if wanted and self._target.session is None:
-                raise BrokerUnavailableError("the target has no coordination to store them in")
-            if wanted:
-                assert self._target.session is not None
-                advance_offsets(self._target.session, group, wanted)
+        for group in filter(self._is_carried, () if session is None else list_groups(session)):
+            assert session is not None
+            with _noted(refusals):
+                wanted = translated(_own_offsets_of(session, group))
+                if wanted and self._target.session is None:
+                    raise BrokerUnavailableError("the target has no coordination to store them in")
+                if wanted:
+                    assert self._target.session is not None
+                    advance_offsets(self._target.session, group, wanted)
+        if refusals:
+            raise refusals[0]
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -166,6 +176,20 @@ def mirrored_names(session: Session, topic: str) -> dict[BrokerPartition, Broker
     """What mirrors call the partitions of a topic of Kafka's format; empty for one of 0.7's."""
     names = record_names(session, topic)
     return {name: kafka_partition(number) for number, name in enumerate(names)}
+
+
+@contextmanager
+def _noted(refusals: list[HermesError]) -> Iterator[None]:
+    """What is refused of one group holds up no other."""
+    try:
+        yield
+    except (BrokerError, InvalidNodeError) as error:
+        refusals.append(error)
+
+
+def _kafkas_offsets_of(cluster: KafkaCluster, group: str) -> dict[_Named, int]:
+    offsets = cluster.committed(group)
+    return {(topic, kafka_partition(number)): at for (topic, number), at in offsets.items()}
 
 
 def _own_offsets_of(session: Session, group: str) -> dict[_Named, int]:
