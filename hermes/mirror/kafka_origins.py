@@ -38,6 +38,8 @@ class KafkaOrigins:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._known: dict[str, dict[str, str]] = {}
+        # Topics of which what is stored can't be understood, and why.
+        self._unclear: dict[str, InvalidMessageError] = {}
         self._next = 0
         self._read_at = -math.inf
 
@@ -45,6 +47,8 @@ class KafkaOrigins:
         if time.monotonic() > self._read_at + _KNOWN_SECONDS:
             self.all()
             self._read_at = time.monotonic()
+        if topic in self._unclear:
+            raise self._unclear[topic]
         return self._known.get(topic, {})
 
     def add(self, topic: str, origins: Mapping[str, str]) -> list[str]:
@@ -60,20 +64,24 @@ class KafkaOrigins:
         self._write(topic, {each: by for each, by in known.items() if each not in clusters})
 
     def forget(self, topic: str) -> bool:
-        """Forget a topic's origins; returns whether there were any."""
-        if not self.read(topic):
+        """Forget a topic's origins, or what nobody understands; returns whether there was any."""
+        if not self.all().get(topic) and topic not in self._unclear:
             return False
         self._write(topic, {})
         return True
 
     def all(self) -> Mapping[str, Mapping[str, str]]:
-        """By topic what is known of those that come from anywhere."""
+        """By topic what is known of those that come from anywhere, and can be understood."""
         leader = self._leader()
         if leader is None:
             return {}
         for record in self._unread(leader):
             topic = (record.key or b"").decode("utf-8", "replace")
-            self._known[topic] = _parsed(record.value)
+            self._unclear.pop(topic, None)
+            try:
+                self._known[topic] = _parsed(record.value)
+            except InvalidMessageError as error:  # of this topic only
+                self._unclear[topic] = error
         return {topic: origins for topic, origins in self._known.items() if origins}
 
     # -- inside ---------------------------------------------------------------------------------
@@ -113,7 +121,7 @@ class KafkaOrigins:
             (found,) = answer.responses[0].partitions
             if found.error_code and found.error_code.name == "offset_out_of_range":
                 # It was made anew, or its first records were deleted.
-                self._known = {}
+                self._known, self._unclear = {}, {}
                 self._next = self._cluster.offset_at((ORIGINS_TOPIC, 0), leader, EARLIEST)
                 continue
             check(found.error_code, ORIGINS_TOPIC)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hermes.errors import InvalidMessageError
 from hermes.mirror.kafka_cluster import ClusterLook, KafkaTopic
 from hermes.mirror.kafka_origins import ORIGINS_TOPIC, KafkaOrigins
 from hermes.protocol.records import Record, encode_batch
@@ -18,6 +19,7 @@ class Cluster:
 
     def __init__(self, begin: int, topics: list[str]) -> None:
         self.begin, self.topics = begin, topics
+        self.stored: dict[str, bytes | None] = {}
 
     def look(self, topics: list[str]) -> ClusterLook:
         return ClusterLook("west", {0: ("localhost", 1)}, {ORIGINS_TOPIC: KafkaTopic(None, {0: 0})})
@@ -27,6 +29,10 @@ class Cluster:
         return self.begin
 
     def ask(self, broker_id: int, name: str, version: int, **values: Any) -> Any:
+        if name == "Produce":
+            self.topics.append("mended")
+            done = SimpleNamespace(error_code=None, error_message=None)
+            return SimpleNamespace(responses=[SimpleNamespace(partition_responses=[done])])
         ((partition,),) = [each["partitions"] for each in values["topics"]]
         return self._fetched(partition["fetch_offset"])
 
@@ -37,7 +43,7 @@ class Cluster:
             code = SimpleNamespace(name="offset_out_of_range")
         batches = [
             (self.begin + n).to_bytes(8, "big")
-            + encode_batch([Record(0, 0, topic.encode(), ORIGINS)])[8:]
+            + encode_batch([Record(0, 0, topic.encode(), self.stored.get(topic, ORIGINS))])[8:]
             for n, topic in enumerate(self.topics)
             if self.begin + n >= offset
         ]
@@ -63,3 +69,16 @@ def test_a_topic_that_was_made_anew_is_read_from_its_begin() -> None:
     assert set(origins.all()) == {"a", "b", "c"}
     cluster.topics = ["d"]
     assert set(origins.all()) == {"d"}
+
+
+def test_what_nobody_understands_is_of_its_topic_alone() -> None:
+    cluster: Any = Cluster(0, ["bad", "views"])
+    cluster.stored["bad"] = b"no origins"
+    origins = KafkaOrigins(cluster)
+    assert origins.read("views") == {"east": "m"}
+    with pytest.raises(InvalidMessageError, match="no origins"):
+        origins.read("bad")
+    assert origins.forget("bad")
+    cluster.stored["bad"] = None
+    cluster.topics.append("bad")
+    assert origins.read("bad") == {}
