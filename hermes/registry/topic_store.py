@@ -169,7 +169,10 @@ class TopicStore:
         """The response to a registration that needn't write anything, when nobody can."""
         if not (isinstance(change, RegisterSchema) and self.log.is_readable):
             return None
-        decision = change.decide(self.log.replica.copy())
+        try:
+            decision = change.decide(self.log.replica.copy())
+        except RegistryError:  # a leader, which knows more, may take it
+            return None
         return json_response(decision.answer) if decision.event is None else None
 
     def _forward(self, url: str, request: RestRequest) -> RestResponse:
