@@ -154,11 +154,14 @@ class Mirror:
             source.wake_fetchers()
 
     def set_error(self, claim: SourceClaim, text: str) -> None:
-        claim.figures.error = text
-        if text:
-            self._problems.begin(str(claim), text)
-        else:
-            self._problems.end(str(claim))
+        with claim.lock:
+            if claim.is_lost:  # somebody else's by now, or gone: nobody would end it
+                return
+            claim.figures.error = text
+            if text:
+                self._problems.begin(str(claim), text)
+            else:
+                self._problems.end(str(claim))
 
     def released(self, claim: SourceClaim) -> None:
         claim.figures.error = ""
