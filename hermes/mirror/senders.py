@@ -93,7 +93,8 @@ class TargetSender:
             self._link.begin(batches)
         elif self._in_flight and self._link is not None:
             outcomes = self._link.finish()
-            self._settle(self._in_flight.popleft(), outcomes)
+            self._settle(self._in_flight[0], outcomes)
+            self._in_flight.popleft()  # not before: a failure concerns all that is on its way
             self._problems.end(self._what)
 
     def _next_request(self) -> list[AppendBatch]:
