@@ -263,8 +263,8 @@ class TierCounter:
     def published_to(self, topic: str, log: str) -> int | None:
         """Where the last range of a log ends that is stored in a report; None before there is one.
 
-        This is what to commit, and nothing in between: ranges of a restarted process join those of
-        the former one only where one ends.
+        There is none either when the log has begun anew since. This is what to commit, and nothing
+        in between: ranges of a restarted process join those of the former one only where one ends.
         """
         with self._lock:
             return self._published.get((topic, log))
@@ -286,9 +286,16 @@ class TierCounter:
             held = _Open(topic, target_topic, log, start, start, since_ms)
             self._open[topic, log] = held
         held.end = end
-        if log:
-            self._ends[topic, log] = end
+        self._note_end(topic, log, start, end)
         return held
+
+    def _note_end(self, topic: str, log: str, start: int, end: int) -> None:
+        if not log:
+            return
+        if start < self._ends.get((topic, log), 0):  # what is stored is of the log before
+            self._taken.pop((topic, log), None)
+            self._published.pop((topic, log), None)
+        self._ends[topic, log] = end
 
     def _finish(self, topic: str, log: str) -> None:
         held = self._open.pop((topic, log), None)
@@ -299,7 +306,7 @@ class TierCounter:
         with self._lock:
             self._finish(gap.topic, gap.log)
             self._done.append(gap)
-            self._ends[gap.topic, gap.log] = gap.end
+            self._note_end(gap.topic, gap.log, gap.start, gap.end)
 
     def _publish(self, *, closing: bool) -> bool:
         with self._publishing:

@@ -186,3 +186,31 @@ def test_what_may_be_committed_is_where_a_stored_range_ends():
     counter.publish()
     assert counter.published_to("clicks", "a/0-0") == 130
     assert {(each.start, each.end) for each in publisher.counts()} == {(0, 50), (50, 100)}
+
+
+def test_a_report_on_a_log_says_nothing_of_the_one_that_was_made_anew():
+    publisher = MemoryPublisher()
+    counter = made(publisher)
+    one = encode_message_set([b"x"])
+
+    def count(start):
+        counter.add_set("clicks", one, log="0-0", start=start, end=start + len(one))
+
+    count(0)
+    count(len(one))
+    assert counter.publish()
+    count(0)  # anew
+    assert counter.published_to("clicks", "0-0") is None
+    count(len(one))
+    publish = publisher.publish
+
+    def published(payloads):
+        publish(payloads)
+        count(0)  # and once more, while this is stored
+
+    publisher.publish = published
+    assert counter.publish()
+    assert counter.published_to("clicks", "0-0") is None
+    publisher.publish = publish
+    assert counter.publish()
+    assert counter.published_to("clicks", "0-0") == len(one)

@@ -148,9 +148,10 @@ def test_a_report_on_a_topic_is_none_on_the_one_that_was_made_anew() -> None:
     claim.start_over_at = 0
     claim.restart(claim.epoch, None)
     begin(claim, 0)
+    claim.cover(context.counter.published_to("clicks", claim.log))
     claim.add(RecordSet(encode_batch([Record(0, NOW_MS, None, b"0")]), 0), claim.epoch)
     context.arrive()
-    claim.cover(context.counter.published_to("clicks", claim.log))
+    assert context.counter.published_to("clicks", claim.log) is None
     assert (claim.acknowledged, claim.covered) == (1, 0)
     assert context.counter.publish()
     claim.cover(context.counter.published_to("clicks", claim.log))
