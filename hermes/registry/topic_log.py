@@ -198,6 +198,8 @@ class TopicLog:
         try:
             home = self._homes.find()
             if home is None and (self._appends.are_queued or self.replica.mark.events):
+                if self.home is not None and self.replica.mark.events:
+                    self._homes.remember(self.home.broker_id)  # coordination has lost it
                 home = self._homes.choose()
         except HermesError:
             if self.home is None or self._lost_since is not None:

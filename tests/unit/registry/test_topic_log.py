@@ -4,6 +4,7 @@ import threading
 
 from hermes.registry.election import Leader, NodeElection, NoElection
 from hermes.registry.home import FixedHome, HomeBroker
+from hermes.registry.replica import ReplicaPosition
 from hermes.registry.topic_log import TopicLog
 
 
@@ -25,6 +26,27 @@ class FaultyHome(FixedHome):
         if self.looks == 1:
             raise ZeroDivisionError("a fault")
         self.found.set()
+
+
+class LostHome(FixedHome):
+    """Coordination knows of none any more; remembers which one it was told to prefer."""
+
+    remembered = -1
+
+    def find(self) -> None:  # type: ignore[override]
+        """See `HomeLocator`."""
+
+    def remember(self, broker_id: int) -> None:
+        self.remembered = broker_id
+
+
+def test_where_events_were_read_from_stays_the_home_though_coordination_has_lost_it() -> None:
+    homes = LostHome(HomeBroker(0, "localhost", 1))
+    log = TopicLog(homes, NoElection())
+    log.home = HomeBroker(7, "localhost", 7)  # it may be down now
+    log.replica.mark = ReplicaPosition(100, 1, "first", 0)
+    log._find()
+    assert homes.remembered == 7
 
 
 def test_a_fault_does_not_end_the_reading_of_the_topic() -> None:
