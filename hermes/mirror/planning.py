@@ -196,6 +196,8 @@ class Planner:
                         claim.restart(epoch, None)
             except HermesError as error:
                 _log.debug("looking at %s: %s", claim, error)
+            except Exception:  # all claims need the thread
+                _log.exception("%s: planning failed", claim)
 
     # -- a plan ---------------------------------------------------------------------------------
 
