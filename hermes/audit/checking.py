@@ -135,8 +135,7 @@ class Audit:
 
         Raises CoordinationUnavailableError where coordination of a cluster doesn't answer.
         """
-        if not self._readers:
-            self._open()
+        self._open()
         self.unavailable = []
         for reader in self._readers:
             for event in reader.read():
@@ -171,9 +170,10 @@ class Audit:
         self.close()
 
     def _open(self) -> None:
-        for cluster in self._clusters:
+        """Begin to read those clusters that couldn't be reached before, or all."""
+        for cluster in self._clusters[len(self._readers) :]:
             session = Session(cluster.zookeeper_connect, security=cluster.security)
-            self._sessions.append(session)
             session.start()
+            self._sessions.append(session)
             since_ms = max(self._since_ms - _EARLIER_MS, 0)
             self._readers.append(EventReader(session, since_ms=since_ms, security=cluster.security))
