@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 from hermes.audit.events import UNSTAMPED, Committed, Tallies, add_tallies
@@ -108,7 +109,6 @@ class CommitReporter:
         self._lock = threading.Lock()
         self._outboxes: dict[str, Outbox] = {}
         self._reported: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
-        self._formats: dict[str, str] = {}
         self._not_before = 0.0
         self._problem = ""
 
@@ -147,6 +147,7 @@ class CommitReporter:
         self, places: Mapping[tuple[str, int, int], CountedLog]
     ) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
         found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+        has_records = cache(self._has_records)
         for broker_id in sorted({broker_id for _, broker_id, _ in places}):
             for read in (read_committed, read_stored_offsets):
                 offsets, is_all = read(self._session, broker_id, _MOST_OFFSETS)
@@ -154,21 +155,19 @@ class CommitReporter:
                     _log.warning("only %d offsets of groups are read", _MOST_OFFSETS)
                 for (group, topic, number), offset in offsets.items():
                     at = places.get((topic, broker_id, number))
-                    if at is None or group.startswith(self._left_out) or not self._has(topic):
+                    if at is None or group.startswith(self._left_out) or not has_records(topic):
                         continue
                     found.setdefault((group, topic), {})[at.name] = offset, at.begin
         return found
 
-    def _has(self, topic: str) -> bool:
+    def _has_records(self, topic: str) -> bool:
         """Whether a topic has Kafka's format: in 0.7's, offsets don't tell windows."""
-        if topic not in self._formats:
-            path = topic_node_path(topic)
-            try:
-                node = self._session.get(path) if fits_in_a_path(topic) else None
-                self._formats[topic] = parse_topic(path, node.value).format if node else ""
-            except InvalidNodeError:
-                return False
-        return self._formats[topic] == _KAFKA
+        path = topic_node_path(topic)
+        try:
+            node = self._session.get(path) if fits_in_a_path(topic) else None
+            return node is not None and parse_topic(path, node.value).format == _KAFKA
+        except InvalidNodeError:
+            return False
 
     def _send(self, group: str, topic: str, logs: dict[str, tuple[int, int]]) -> None:
         before = self._reported.get((group, topic), {})

@@ -15,7 +15,7 @@ from hermes.audit.events import Committed, decode_event
 from hermes.audit.publishing import Outbox
 from hermes.audit.tiers import Tiers
 from hermes.coordination.kafka_topics import TopicNode, format_topic, topic_node_path
-from hermes.coordination.layout import BrokerPartition
+from hermes.coordination.layout import BrokerPartition, GroupPaths
 from hermes.protocol import RecordSet
 from hermes.protocol.records import Record, encode_batch
 
@@ -186,3 +186,16 @@ def test_what_could_not_be_stored_is_reported_again():
     group.commit("search", 0, 80)
     group.report()
     assert [body.logs["0-1"][0] for _, body in group.reported()] == [70, 80]
+
+
+def test_a_topic_is_looked_at_again_as_it_may_be_made_anew_in_the_other_format():
+    group = Group()
+    path = topic_node_path("clicks")
+    node = group.session.get(path).value
+    group.session.put(GroupPaths("search").offset("clicks", BrokerPartition(0, 1)), b"70")
+    group.session.delete(path, -1)
+    group.report()
+    assert group.reported() == []
+    group.session.put(path, node)
+    group.report()
+    assert [body.logs["0-1"][0] for _, body in group.reported()] == [70]
