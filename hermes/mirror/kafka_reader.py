@@ -106,9 +106,7 @@ class KafkaReader(WholeSource[Place]):
     def _place_fetchers(self, look: ClusterLook) -> None:
         for broker_id, fetcher in list(self._fetchers.items()):
             if fetcher.address != look.brokers.get(broker_id):
-                del self._fetchers[broker_id]
-                fetcher.stop()
-                fetcher.join()
+                self._stop_fetcher(broker_id)
         for broker_id, address in look.brokers.items():
             if broker_id not in self._fetchers and self._claims_of(broker_id)[0]:
                 self._fetch_from(broker_id, address, topic_ids=self._topic_ids)

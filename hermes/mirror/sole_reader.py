@@ -33,6 +33,7 @@ class SoleReader(WholeSource[tuple[str, BrokerPartition]]):
         super().__init__(source, reading)
         self.addresses: dict[int, _Address] = {}
         self._brokers = brokers
+        self._seen: dict[_Address, int] = {}  # by address who answered there at the last look
 
     def partitions(self, topic: str) -> set[BrokerPartition]:
         return {partition for name, partition in list(self._claims) if name == topic}
@@ -47,6 +48,7 @@ class SoleReader(WholeSource[tuple[str, BrokerPartition]]):
                     self._look(address)
                     self._problems.end(what)
                 except HermesError as error:
+                    self._seen.pop(address, None)
                     self._problems.begin(what, str(error))
             self._stopped.wait(_LOOK_SECONDS)
 
@@ -67,7 +69,12 @@ class SoleReader(WholeSource[tuple[str, BrokerPartition]]):
             if self._topics.allows(each.topic)
             for number in range(each.partition_count)
         }
-        self.addresses[broker_id] = address
+        self._seen[address] = broker_id
+        former = self.addresses.setdefault(broker_id, address)
+        if self._seen.get(former) != broker_id:  # it has moved
+            self.addresses[broker_id] = address
+            if broker_id in self._fetchers:
+                self._stop_fetcher(broker_id)
         new = {place: self._claim(*place) for place in sorted(found - self._claims.keys())}
         gone = [
             claim
@@ -80,7 +87,7 @@ class SoleReader(WholeSource[tuple[str, BrokerPartition]]):
         self._stream.revoke(gone, lost=True)
         self._stream.replace_claims(list(new.values()), gone)
         if broker_id not in self._fetchers:
-            self._fetch_from(broker_id, address)
+            self._fetch_from(broker_id, self.addresses[broker_id])
 
     def _has(self, claim: Claim, broker_id: int) -> bool:
         return claim.partition.broker_id == broker_id

@@ -110,6 +110,11 @@ class WholeSource(Generic[Place]):
             **more,
         )
 
+    def _stop_fetcher(self, broker_id: int) -> None:
+        fetcher = self._fetchers.pop(broker_id)
+        fetcher.stop()
+        fetcher.join()
+
     def _claims_of(self, broker_id: int) -> tuple[Sequence[Claim], int]:
         claims = list(self._claims.values())
         share = max(1, self._config.prefetch_bytes // max(1, len(claims)))
