@@ -84,6 +84,7 @@ class KafkaReader(WholeSource[Place]):
             if place not in wanted or claim.topic in renewed
         ]
         self._stream.revoke(gone, lost=True)
+        self._stream.replace_claims(remove=gone)
         for claim in gone:
             del self._claims[claim.topic, claim.partition.partition]
         new = sorted(wanted - self._claims.keys())
@@ -100,7 +101,7 @@ class KafkaReader(WholeSource[Place]):
                 claim.start_over_at = 0
                 self._problems.note(f"{claim}: the topic was made anew; starting over at 0")
         self._claims |= made
-        self._stream.replace_claims(list(made.values()), gone)
+        self._stream.replace_claims(list(made.values()))
         self._place_fetchers(look)
 
     def _place_fetchers(self, look: ClusterLook) -> None:
