@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from hermes.coordination.cluster_view import OnFault, read_listeners, suitable_listeners
 from hermes.coordination.sessions import Session
@@ -40,6 +41,7 @@ class KafkaOrigins:
         self._known: dict[str, dict[str, str]] = {}
         # Topics of which what is stored can't be understood, and why.
         self._unclear: dict[str, InvalidMessageError] = {}
+        self._topic_id: UUID | None = None
         self._next = 0
         self._read_at = -math.inf
 
@@ -88,6 +90,10 @@ class KafkaOrigins:
 
     def _leader(self) -> int | None:
         found = self._cluster.look([ORIGINS_TOPIC]).topics.get(ORIGINS_TOPIC)
+        topic_id = None if found is None else found.topic_id
+        if found is None or topic_id != self._topic_id:  # it was deleted, and made anew perhaps
+            self._topic_id, self._next = topic_id, 0
+            self._known, self._unclear = {}, {}
         if found is None:
             return None
         leader = found.leaders.get(0, NOBODY)

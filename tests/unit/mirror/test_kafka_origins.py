@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -20,9 +21,11 @@ class Cluster:
     def __init__(self, begin: int, topics: list[str]) -> None:
         self.begin, self.topics = begin, topics
         self.stored: dict[str, bytes | None] = {}
+        self.topic_id: UUID | None = uuid4()
 
     def look(self, topics: list[str]) -> ClusterLook:
-        return ClusterLook("west", {0: ("localhost", 1)}, {ORIGINS_TOPIC: KafkaTopic(None, {0: 0})})
+        there = {} if self.topic_id is None else {ORIGINS_TOPIC: KafkaTopic(self.topic_id, {0: 0})}
+        return ClusterLook("west", {0: ("localhost", 1)}, there)
 
     def offset_at(self, place: tuple[str, int], leader: int, time_ms: int) -> int:
         assert (place, leader, time_ms) == ((ORIGINS_TOPIC, 0), 0, -2)
@@ -82,3 +85,15 @@ def test_what_nobody_understands_is_of_its_topic_alone() -> None:
     cluster.stored["bad"] = None
     cluster.topics.append("bad")
     assert origins.read("bad") == {}
+
+
+def test_nothing_is_known_of_a_topic_that_was_deleted() -> None:
+    cluster: Any = Cluster(0, ["a", "b"])
+    origins = KafkaOrigins(cluster)
+    assert set(origins.all()) == {"a", "b"}
+    cluster.topic_id = None
+    assert origins.all() == {}
+    cluster.topic_id, cluster.topics = uuid4(), ["c", "d", "e"]  # it is longer than it was
+    assert set(origins.all()) == {"c", "d", "e"}
+    cluster.topic_id, cluster.topics = uuid4(), ["f", "g", "h", "i"]
+    assert set(origins.all()) == {"f", "g", "h", "i"}
