@@ -300,6 +300,9 @@ class BrokerConnection:
             self._is_in_turn = False
             self._lock.release()
 
+    def _closed_error(self) -> ClientError:
+        return ClientError(f"the connection to {self.address} was closed")
+
     def _transmit(self, request: bytes, deadline: float) -> None:
         if self._socket is not None and self._poll.poll(0):
             self._drop_stale()
@@ -310,7 +313,7 @@ class BrokerConnection:
     def _send_all(self, request: bytes, deadline: float) -> None:
         connected = self._socket
         if connected is None:
-            raise ClientError(f"the connection to {self.address} was closed")
+            raise self._closed_error()
         connected.settimeout(_remaining(deadline))
         connected.sendall(request)
 
@@ -368,7 +371,7 @@ class BrokerConnection:
         if self._retired is not None and not self._closed:
             self._await_end(deadline)
         if self._closed:
-            raise ClientError(f"the connection to {self.address} was closed")
+            raise self._closed_error()
         if time.monotonic() < self._held_off_until:
             raise BrokerNotReachedError(
                 f"{self.address} did not accept a connection a moment ago; "
@@ -395,7 +398,7 @@ class BrokerConnection:
         self._poll.register(connected, select.POLLIN)
         self._unanswered = False
         if self._closed:  # `close` came while connecting and saw no socket
-            raise ClientError(f"the connection to {self.address} was closed")
+            raise self._closed_error()
         if not self.security.is_plain:
             self._introduce(until, timeout)
 
@@ -473,7 +476,7 @@ class BrokerConnection:
     def _receive_exactly(self, size: int, deadline: float) -> None:
         connected, buffer = self._socket, self._buffer
         if connected is None:
-            raise ClientError(f"the connection to {self.address} was closed")
+            raise self._closed_error()
         received = 0
         while received < size:
             if received == len(buffer):
